@@ -1,0 +1,3 @@
+from imlp.cli import app
+
+app()

@@ -1,0 +1,69 @@
+"""Checks of arrays against specs that both backends make, in one place so that they say the same.
+
+They look only at shapes and numbers, never at an array library.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from imlp.errors import AlphaError, ArrayError
+from imlp.spec import Spec
+
+MODES = ("interpolate", "add")
+
+
+def weight_fits(spec: Spec, shape: Sequence[int] | None, what: str = "weight") -> None:
+    """Refuse a weight or bias (`what`) whose shape (None: not given) is not the spec's."""
+    expected = spec.weight_shape if what == "weight" else spec.bias_shape
+    if shape is None and expected is None:
+        return
+    if expected is None:
+        raise ArrayError(f"{spec} has no {what}, but one of shape {tuple(shape or ())} was given", "pass None")
+    if shape is None:
+        raise ArrayError(f"{spec} needs a {what}", f"give an array of shape {expected}")
+    if tuple(shape) != expected:
+        raise ArrayError(f"{what} of shape {tuple(shape)} for {spec}", f"it must have shape {expected}")
+
+
+def input_fits(spec: Spec, shape: Sequence[int]) -> None:
+    """Refuse a batch that is not `(N, M_in)`."""
+    m_in = spec.matrix_shape[1]
+    if len(shape) != 2 or shape[1] != m_in:
+        raise ArrayError(f"input of shape {tuple(shape)} for {spec}", f"flatten it to (N, {m_in})")
+
+
+def dense_fits(spec: Spec, shape: Sequence[int]) -> None:
+    """Refuse a `W` that is neither `(M_out, M_in)` nor a stack of them."""
+    if len(shape) not in (2, 3) or tuple(shape[-2:]) != spec.matrix_shape:
+        m_out, m_in = spec.matrix_shape
+        raise ArrayError(
+            f"W of shape {tuple(shape)} for {spec}", f"it must be ({m_out}, {m_in}), or (lanes, {m_out}, {m_in})"
+        )
+
+
+def alphas(alpha: Any, lanes: int | None) -> list[float]:
+    """`alpha` as one float a lane (one for a single matrix, `lanes` None), each within [0, 1]."""
+    try:
+        given = np.asarray(alpha, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise AlphaError(f"alpha is {alpha!r}", "give a number within [0, 1], or a list of one for each lane") from None
+    if given.shape not in ((), (lanes,)):
+        remedy = "give a single number" if lanes is None else f"give one number, or a list of {lanes}"
+        raise AlphaError(f"{given.size} alphas for {'one matrix' if lanes is None else f'{lanes} lanes'}", remedy)
+    values = np.broadcast_to(given, 1 if lanes is None else lanes).tolist()
+    for value in values:
+        if not 0 <= value <= 1:
+            raise AlphaError(f"alpha is {value:g}", "give a number from 0 (plain MLP) to 1 (the prior)")
+    return values
+
+
+def mode_known(mode: str) -> None:
+    if mode not in MODES:
+        raise ArrayError(f"unknown mode {mode!r}", f"use one of {', '.join(MODES)}")
+
+
+def layout_known(layout: str | None) -> None:
+    if layout not in (None, "sparse", "dense"):
+        raise ArrayError(f"unknown layout {layout!r}", "use sparse or dense")

@@ -1,0 +1,49 @@
+"""The command line: parse, call, print. `python cli.py ...` in the repository, `imlp ...` once installed."""
+
+import sys
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+import imlp
+from imlp.commands import prior
+from imlp.errors import ImlpError
+
+
+class Commands(TyperGroup):
+    """Shows an error of ours as one line and exits with 2; a traceback would help no user."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except ImlpError as error:
+            print(f"error: {error}", file=sys.stderr)
+            raise typer.Exit(2) from None
+
+
+app = typer.Typer(
+    cls=Commands,
+    help="Interpolated MLPs: how much built-in structure should a network have?\n\n"
+    "A dense layer W is moved towards the dense form W_P of a structured one: W <- (1 - alpha) W + alpha W_P.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"imlp {imlp.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+) -> None:
+    pass
+
+
+app.command("build-prior")(prior.build_prior)

@@ -1,0 +1,205 @@
+"""`build-prior`: the dense form of one structured layer, printed, saved and drawn."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import typer
+from rich.table import Table
+from scipy import sparse
+
+from imlp import init, kinds, reference
+from imlp.commands.console import out as console
+from imlp.commands.console import print_json, sizes, steps
+from imlp.errors import AlphaError, FileError
+from imlp.files import write_whole
+from imlp.spec import Spec
+
+LARGEST_DENSE = 4 * 2**30  # bytes; a full matrix beyond this is refused, not attempted
+
+KindName = Literal[
+    "conv", "patchify", "transpose", "shared", "patch-embed", "token-mix-in", "token-mix-out", "channel-mix"
+]
+
+
+def _image(text: str) -> tuple[int, ...]:
+    return sizes(text, (3,), "CHANNELSxHEIGHTxWIDTH, for example 3x32x32")
+
+
+def _pair(text: str) -> tuple[int, ...]:
+    values = sizes(text, (1, 2), "N or VERTICALxHORIZONTAL, for example 3 or 3x5")
+    return values * 2 if len(values) == 1 else values
+
+
+def _option(help: str, panel: str, *names: str, **more: Any) -> Any:
+    return typer.Option(*names, help=help, rich_help_panel=panel, show_default=False, **more)
+
+
+CONV, MIXER, RESULT = "Geometry: convolution", "Geometry: parts of an MLP-Mixer", "Result"
+
+
+def build_prior(
+    kind: Annotated[KindName, typer.Option(help="Which structured layer to write as a matrix.")] = "conv",
+    image: Annotated[
+        Any,
+        _option("Input image (conv, patchify, patch-embed). Default 3x32x32.", CONV, parser=_image, metavar="CxHxW"),
+    ] = None,
+    out_channels: Annotated[int | None, _option("Output channels. Default 1.", CONV)] = None,
+    kernel: Annotated[Any, _option("Kernel size. Default 3.", CONV, parser=_pair, metavar="N|VxH")] = None,
+    stride: Annotated[Any, _option("Stride. Default 1.", CONV, parser=_pair, metavar="N|VxH")] = None,
+    padding: Annotated[Any, _option("Zero padding. Default 1.", CONV, parser=_pair, metavar="N|VxH")] = None,
+    dilation: Annotated[Any, _option("Dilation. Default 1.", CONV, parser=_pair, metavar="N|VxH")] = None,
+    groups: Annotated[int | None, _option("Groups of channels. Default 1.", CONV)] = None,
+    patch: Annotated[int | None, _option("Patch size (patchify, patch-embed). Default 8.", MIXER)] = None,
+    patches: Annotated[int | None, _option("Number of patches (the mixing kinds). Default 16.", MIXER)] = None,
+    dim: Annotated[int | None, _option("Channels of a patch (patch-embed, mixing). Default 128.", MIXER)] = None,
+    hidden: Annotated[int | None, _option("Width between two mixing layers. Default: no expansion.", MIXER)] = None,
+    rows: Annotated[int | None, _option("Rows of the matrix (transpose, shared). Default 16.", MIXER)] = None,
+    cols: Annotated[int | None, _option("Columns of the matrix (transpose). Default 128.", MIXER)] = None,
+    in_features: Annotated[int | None, _option("Inputs of the small layer (shared). Default 128.", MIXER)] = None,
+    out_features: Annotated[int | None, _option("Outputs of the small layer (shared). Default 128.", MIXER)] = None,
+    seed: Annotated[int, typer.Option(help="Draws the weight, and the dense W that --alpha mixes with.", min=0)] = 0,
+    weights: Annotated[
+        Path | None, typer.Option(help="Take the small layer's weight from this .npy file.", show_default=False)
+    ] = None,
+    alpha: Annotated[
+        float, typer.Option(help="Write (1 - alpha) W + alpha W_P for a random dense W; 1 is W_P itself.")
+    ] = 1.0,
+    out: Annotated[
+        Path | None,
+        _option("Write the matrix: .npz for scipy.sparse.load_npz, .npy for a full array.", RESULT),
+    ] = None,
+    plot: Annotated[Path | None, _option("Draw it: .png, .svg or .pdf.", RESULT)] = None,
+    json: Annotated[bool, _option("Print the facts as JSON.", RESULT, "--json")] = False,
+) -> None:
+    """Build the matrix of a structured layer, W_P, with the paper's geometry unless told otherwise.
+
+    The first things to try:
+
+    - `build-prior --kind patchify --out p.npz`: the 3072 x 3072 permutation that cuts an image into patches
+    - `build-prior --kind conv --image 1x5x5 --plot conv.png`: a convolution small enough to see every entry
+    - `build-prior --kind conv --image 3x224x224 --out-channels 16 --stride 2`: a layer of your own
+    """
+    given = {
+        "image": image, "out_channels": out_channels, "kernel": kernel, "stride": stride, "padding": padding,
+        "dilation": dilation, "groups": groups, "patch": patch, "patches": patches, "dim": dim, "hidden": hidden,
+        "rows": rows, "cols": cols, "in_features": in_features, "out_features": out_features,
+    }  # fmt: skip
+    spec = kinds.make(kind, **{name: value for name, value in given.items() if value is not None})
+    _check_alpha(alpha, spec)
+    _check_suffix(out, (".npz", ".npy"))
+    _check_suffix(plot, (".png", ".svg", ".pdf"))
+    if out is not None and out.suffix == ".npy":
+        _check_dense_size(spec, "write .npz instead, which stores the non-zero entries only")
+
+    with steps(1 + (out is not None) + (plot is not None), quiet=json) as step:
+        step("building")
+        weight, source = _weight(spec, weights, seed)
+        matrix = reference.matrix(spec, weight)
+        if alpha < 1:
+            dense = init.dense_weight(spec, rng=np.random.default_rng([seed, 1]))
+            matrix = sparse.csr_array(reference.interpolate(dense, spec, weight, alpha))
+        if out is not None:
+            step("writing")
+            _save(matrix, out)
+        if plot is not None:
+            step("drawing")
+            from imlp import plot as drawing  # matplotlib takes a second to import
+
+            drawing.save(drawing.matrix_figure(matrix, spec, _title(kind, alpha)), plot)
+
+    facts = _facts(kind, spec, alpha, source, matrix)
+    if json:
+        print_json({**facts, "out": _text(out), "plot": _text(plot)})
+    else:
+        _print(facts, kind, out, plot)
+
+
+def _check_alpha(alpha: float, spec: Spec) -> None:
+    if not 0 <= alpha <= 1:
+        raise AlphaError(f"--alpha is {alpha:g}", "give a number from 0 (plain MLP) to 1 (the prior)")
+    if alpha < 1:
+        _check_dense_size(spec, "leave --alpha out: W_P alone is sparse")
+
+
+def _check_dense_size(spec: Spec, remedy: str) -> None:
+    m_out, m_in = spec.matrix_shape
+    if 8 * m_out * m_in > LARGEST_DENSE:
+        raise FileError(f"a full matrix of {m_out:,} x {m_in:,} takes {8 * m_out * m_in / 2**30:,.0f} GiB", remedy)
+
+
+def _check_suffix(path: Path | None, known: tuple[str, ...]) -> None:
+    if path is not None and path.suffix not in known:
+        raise FileError(f"{path} does not end in a known type", f"use {' or '.join(known)}")
+
+
+def _weight(spec: Spec, file: Path | None, seed: int) -> tuple[np.ndarray | None, str]:
+    """The small layer's weight and where it comes from."""
+    if file is None:
+        weight = init.prior_weight(spec, rng=np.random.default_rng([seed, 0]))
+        return weight, "none (a permutation)" if weight is None else f"seed {seed}"
+    remedy = "save the weight with numpy.save, as a plain array of numbers"
+    try:
+        weight = np.load(file, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "not a plain .npy array"
+        raise FileError(f"cannot read {file}: {reason}", remedy) from error
+    if not isinstance(weight, np.ndarray) or weight.dtype.kind not in "fiu" or not np.isfinite(weight).all():
+        raise FileError(f"{file} does not hold an array of finite real numbers", remedy)
+    return weight, str(file)
+
+
+def _save(matrix: sparse.csr_array, path: Path) -> None:
+    with write_whole(path) as file:
+        if path.suffix == ".npy":
+            np.save(file, matrix.toarray(), allow_pickle=False)
+        else:
+            sparse.save_npz(file, matrix)
+
+
+def _title(kind: str, alpha: float) -> str:
+    equation = kinds.KINDS[kind].equation
+    return equation if alpha == 1 else f"(1 - alpha) W + alpha W_P, alpha = {alpha:g}, {equation}"
+
+
+def _facts(kind: str, spec: Spec, alpha: float, source: str, matrix: sparse.csr_array) -> dict[str, Any]:
+    m_out, m_in = spec.matrix_shape
+    return {
+        "kind": kind,
+        "equation": _title(kind, alpha),
+        "spec": str(spec),
+        "geometry": asdict(spec),
+        "alpha": alpha,
+        "shape": [m_out, m_in],
+        "nnz": int(matrix.nnz),
+        "density": matrix.nnz / (m_out * m_in),
+        "n_parameters": spec.n_parameters,
+        "dense_parameters": m_out * m_in + m_out,
+        "weight": source,
+    }
+
+
+def _print(facts: dict[str, Any], kind: str, out: Path | None, plot: Path | None) -> None:
+    table = Table(title=f"{kind}: {kinds.KINDS[kind].meaning}", show_header=False, title_justify="left")
+    m_out, m_in = facts["shape"]
+    rows = {
+        "equation": facts["equation"],
+        "spec": facts["spec"],
+        "matrix": f"{m_out:,} x {m_in:,}",
+        "non-zeros": f"{facts['nnz']:,} ({100 * facts['density']:.4g} % of the entries)",
+        "parameters": f"{facts['n_parameters']:,} structured, {facts['dense_parameters']:,} dense",
+        "weight": facts["weight"],
+    }
+    for name, value in rows.items():
+        table.add_row(name, value)
+    console.print(table)
+    if out is not None:
+        reader = "numpy.load" if out.suffix == ".npy" else "scipy.sparse.load_npz"
+        console.print(f"written: {out} (read it with {reader})", soft_wrap=True)
+    if plot is not None:
+        console.print(f"drawn: {plot}", soft_wrap=True)
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)

@@ -1,0 +1,33 @@
+"""What every error message looks like: what was given, what is wrong with it, and what would mend it.
+
+All of them derive from `ImlpError`, so a caller can catch one name; those about values are `ValueError`s too.
+The command line prints the message as one line and exits with 2; nothing else of the error is shown.
+"""
+
+
+class ImlpError(Exception):
+    """`ImlpError("patch 5 does not divide 32", "use 1, 2, 4, 8, 16 or 32")` reads as one line."""
+
+    def __init__(self, problem: str, remedy: str = ""):
+        self.problem, self.remedy = problem, remedy
+        super().__init__(f"{problem}; {remedy}" if remedy else problem)
+
+
+class SpecError(ImlpError, ValueError):
+    """A geometry that does not exist: it names the field, what was given, and what would do."""
+
+
+class ArrayError(ImlpError, ValueError):
+    """An array that does not fit its spec: wrong shape, type, device or layout."""
+
+
+class AlphaError(ImlpError, ValueError):
+    """An interpolation weight outside [0, 1], or the wrong number of them."""
+
+
+class BackendError(ImlpError):
+    """A backend that is unknown, or whose packages are missing."""
+
+
+class FileError(ImlpError):
+    """A file that cannot be read or written."""

@@ -1,0 +1,94 @@
+"""The kinds of prior layer by name, with the paper's geometry as defaults: what `build-prior --kind` offers."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from imlp.errors import SpecError
+from imlp.spec import Chain, Conv, Patchify, Shared, Spec, Transpose
+
+IMAGE = (3, 32, 32)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """`build` makes the spec from `defaults`, any of which may be replaced."""
+
+    equation: str
+    meaning: str
+    defaults: Mapping[str, Any]
+    build: Callable[..., Spec]
+
+
+def _conv(image: tuple[int, int, int], out_channels: int, **geometry: Any) -> Spec:
+    return Conv(image, out_channels, **geometry)
+
+
+def _patchify(image: tuple[int, int, int], patch: int) -> Patchify:
+    return Patchify(*image, patch=patch)
+
+
+def _patch_embed(image: tuple[int, int, int], patch: int, dim: int) -> Spec:
+    cut = _patchify(image, patch)
+    patches = cut.grid[0] * cut.grid[1]
+    return Chain(cut, Shared(patches, cut.matrix_shape[1] // patches, dim))
+
+
+def _token_mix_in(patches: int, dim: int, hidden: int | None) -> Spec:
+    return Chain(Transpose(patches, dim), Shared(dim, patches, patches if hidden is None else hidden))
+
+
+def _token_mix_out(patches: int, dim: int, hidden: int | None) -> Spec:
+    return Chain(Shared(dim, patches if hidden is None else hidden, patches), Transpose(dim, patches))
+
+
+def _channel_mix(patches: int, dim: int, hidden: int | None) -> Spec:
+    return Shared(patches, dim, dim if hidden is None else hidden)
+
+
+_MIXER = {"patches": 16, "dim": 128, "hidden": None}
+
+KINDS: dict[str, Kind] = {
+    "conv": Kind(
+        "W_P = W_F",
+        "a convolution: local, and the same at every place",
+        {"image": IMAGE, "out_channels": 1, "kernel": 3, "stride": 1, "padding": 1, "dilation": 1, "groups": 1},
+        _conv,
+    ),
+    "patchify": Kind("L = P", "cuts the image into patches: a permutation", {"image": IMAGE, "patch": 8}, _patchify),
+    "transpose": Kind("L = T", "swaps patches and channels: a permutation", {"rows": 16, "cols": 128}, Transpose),
+    "shared": Kind(
+        "W~ = I_R kron w",
+        "one small layer for every row",
+        {"rows": 16, "in_features": 128, "out_features": 128},
+        Shared,
+    ),
+    "patch-embed": Kind(
+        "W_P = W~ P", "one small layer for every patch", {"image": IMAGE, "patch": 8, "dim": 128}, _patch_embed
+    ),
+    "token-mix-in": Kind("W_P = W~ T", "mixes the patches of each channel (input transposed)", _MIXER, _token_mix_in),
+    "token-mix-out": Kind(
+        "W_P = T W~", "mixes the patches of each channel (output transposed)", _MIXER, _token_mix_out
+    ),
+    "channel-mix": Kind("W_P = W~", "mixes the channels of each patch", _MIXER, _channel_mix),
+}
+
+
+def make(kind: str, **geometry: Any) -> Spec:
+    """The spec of a kind, with the paper's geometry where none is given.
+
+    >>> make("patchify", patch=4)
+    Patchify(channels=3, height=32, width=32, patch=4)
+    """
+    if kind not in KINDS:
+        raise SpecError(f"unknown kind {kind!r}", f"use one of {', '.join(KINDS)}")
+    defaults = KINDS[kind].defaults
+    for name in geometry:
+        if name not in defaults:
+            taken = ", ".join(map(_flag, defaults))
+            raise SpecError(f"{_flag(name)} does not apply to kind {kind}", f"it takes {taken}")
+    return KINDS[kind].build(**{**defaults, **geometry})
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")

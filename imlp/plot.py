@@ -1,0 +1,124 @@
+"""Pictures of matrices: the whole of one, and one row of it folded back into the shape of the input."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from scipy import sparse
+
+from imlp.files import write_whole
+from imlp.spec import Chain, Conv, Patchify, Shape, Shared, Spec, Transpose
+
+SMALL = 64  # up to this many rows and columns every entry is drawn
+NUMBERED = 16  # and up to this many its number is written into it
+CELLS = 384  # a larger matrix is counted into at most so many cells a side
+
+
+def matrix_figure(matrix: sparse.csr_array, spec: Spec, title: str) -> Figure:
+    """Left the matrix, right the row of one output: which input numbers it reads, and with which weights."""
+    figure = Figure(figsize=(12, 5.6), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=(1.15, 1))
+    m_out, m_in = matrix.shape
+    figure.suptitle(f"{title}      ({m_out:,} x {m_in:,}, {matrix.nnz:,} non-zeros)", fontsize=14)
+    if max(m_out, m_in) <= SMALL:
+        _entries(left, matrix.toarray())
+        left.set_title("every entry")
+    else:
+        _density(left, matrix)
+    left.set_xlabel(f"input j = 0 .. {m_in - 1}, {_order(in_shape(spec))}")
+    left.set_ylabel(f"output i = 0 .. {m_out - 1}, {_order(out_shape(spec))}")
+    _row(right, matrix, spec)
+    return figure
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write the figure in the format that its suffix names, whole or not at all."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=path.suffix[1:], dpi=144)
+    with write_whole(path) as file:
+        file.write(buffer.getvalue())
+
+
+def in_shape(spec: Spec) -> Shape:
+    """The shape that the flat input stands for."""
+    match spec:
+        case Conv():
+            return spec.in_shape
+        case Patchify():
+            return spec.channels, spec.height, spec.width
+        case Transpose():
+            return spec.rows, spec.cols
+        case Shared():
+            return spec.rows, spec.in_features
+        case Chain():
+            return in_shape(spec.parts[0])
+    return (spec.matrix_shape[1],)
+
+
+def out_shape(spec: Spec) -> Shape:
+    """The shape that the flat output stands for."""
+    match spec:
+        case Conv():
+            return spec.out_shape
+        case Patchify():
+            return *spec.grid, spec.channels, spec.patch, spec.patch
+        case Transpose():
+            return spec.cols, spec.rows
+        case Shared():
+            return spec.rows, spec.out_features
+        case Chain():
+            return out_shape(spec.parts[-1])
+    return (spec.matrix_shape[0],)
+
+
+def _order(shape: Shape) -> str:
+    names = {2: "(row, column)", 3: "(channel, row, column)", 5: "(patch row, patch column, channel, row, column)"}
+    return f"{names[len(shape)]} of {' x '.join(map(str, shape))}"
+
+
+def _entries(axes: Axes, values: np.ndarray) -> None:
+    """Every entry as a coloured cell, blue positive and red negative, zeros left white."""
+    largest = np.abs(values).max() or 1.0
+    image = axes.imshow(values, cmap="RdBu", vmin=-largest, vmax=largest, interpolation="nearest")
+    axes.figure.colorbar(image, ax=axes, shrink=0.75)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(integer=True))
+    if max(values.shape) <= NUMBERED:
+        for (row, column), value in np.ndenumerate(values):
+            if value:
+                shade = "white" if abs(value) > 0.6 * largest else "black"
+                axes.text(column, row, f"{value:.2g}", ha="center", va="center", fontsize=7, color=shade)
+
+
+def _density(axes: Axes, matrix: sparse.csr_array) -> None:
+    """The share of non-zeros in each cell, counted from the coordinates: the full matrix is never made."""
+    cells = [min(CELLS, size) for size in matrix.shape]
+    edges = [np.linspace(0, size, n + 1).astype(int) for size, n in zip(matrix.shape, cells, strict=True)]
+    entries = matrix.tocoo()
+    counts, _, _ = np.histogram2d(entries.row, entries.col, bins=edges)
+    share = counts / np.outer(np.diff(edges[0]), np.diff(edges[1]))
+    extent = (0, matrix.shape[1], matrix.shape[0], 0)
+    image = axes.imshow(share, cmap="Blues", vmin=0, extent=extent, aspect="auto", interpolation="nearest")
+    axes.figure.colorbar(image, ax=axes, shrink=0.75)
+    axes.set_title(f"share of non-zeros in each of {cells[0]} x {cells[1]} cells")
+
+
+def _row(axes: Axes, matrix: sparse.csr_array, spec: Spec) -> None:
+    """The row of the output in the middle, folded into the input's shape (an image's channels side by side)."""
+    shape = out_shape(spec)
+    middle = tuple(size // 2 for size in shape)
+    i = int(np.ravel_multi_index(middle, shape))
+    row = matrix[[i]].toarray().reshape(in_shape(spec))
+    folded = np.concatenate(list(row), axis=1) if row.ndim == 3 else row
+    _entries(axes, folded)
+    if row.ndim == 3:
+        for channel in range(1, row.shape[0]):
+            axes.axvline(channel * row.shape[2] - 0.5, color="black", linewidth=0.8)
+    where = ", ".join(map(str, middle))
+    axes.set_title(f"row {i}: output ({where}) reads these inputs")
+    axes.set_xlabel(f"column, {row.shape[0]} channels side by side" if row.ndim == 3 else "column")
+    axes.set_ylabel("row")
+    axes.set_aspect("auto" if folded.shape[1] > 3 * folded.shape[0] else "equal")
