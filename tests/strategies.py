@@ -25,6 +25,7 @@ SPECS: list[Spec] = [
     Chain(Shared(4, 3, 5), Transpose(4, 5)),
     Chain(Transpose(4, 3), Shared(3, 4, 4), Transpose(3, 4)),
     Chain(Patchify(1, 4, 4, patch=2), Transpose(4, 4)),
+    Chain(Conv((1, 4, 6), 2, kernel=3, padding=1), Patchify(2, 4, 6, patch=2)),
     Chain(Transpose(4, 6), Transpose(8, 3)),  # digits that do not nest
     Chain(Transpose(4, 6), Transpose(8, 3), Shared(3, 8, 2)),
     Chain(Transpose(4, 9), Conv((1, 6, 6), 2, kernel=3, stride=2, padding=1), Transpose(2, 9)),
