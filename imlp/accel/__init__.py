@@ -1,0 +1,10 @@
+"""The accelerated backend: PyTorch on any device, with CuPy kernels on CUDA. The same verbs as `imlp.reference`.
+
+Where the reference builds `W_P`, this backend only ever looks at the entries of `W` that `W_P` fills, as strided views
+(`diagonals`). `describe()` tells which path is in use and why.
+"""
+
+from imlp.accel.kernels import describe
+from imlp.accel.verbs import apply, expand_bias, interpolate, matrix, project, to_numpy
+
+__all__ = ["apply", "describe", "expand_bias", "interpolate", "matrix", "project", "to_numpy"]

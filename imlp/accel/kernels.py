@@ -1,0 +1,131 @@
+"""The CUDA path of `interpolate`: `kernels.cu` launched by CuPy on torch's current stream, over DLPack, with no copies.
+
+Chosen when `W` is on CUDA, is float32 or float64, and CuPy works with the device; torch views otherwise. CuPy is
+imported only then, or by `describe`. One launch a lane, keep and alpha as plain numbers: nothing waits for the device.
+"""
+
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from imlp.spec import Chain, Conv, Patchify, Shared, Spec, Transpose
+
+SOURCE = Path(__file__).with_name("kernels.cu")
+THREADS = 256
+SUFFIX = {torch.float32: "f32", torch.float64: "f64"}
+PATCHIFY, UNPATCHIFY, TRANSPOSE = 1, 2, 3
+
+
+def usable(dense: Tensor) -> bool:
+    """Whether `interpolate` takes the fused kernel for this tensor."""
+    return dense.is_cuda and dense.dtype in SUFFIX and status()[0]
+
+
+@cache
+def status() -> tuple[bool, str]:
+    """Whether CuPy and a CUDA device work together, and why or why not."""
+    if not torch.cuda.is_available():
+        return False, "torch sees no CUDA device"
+    major = (torch.version.cuda or "12").split(".")[0]
+    mend = f"pip install cupy-cuda{major}x"
+    try:
+        import cupy
+
+        cupy.cuda.runtime.getDeviceCount()
+        _module()
+    except ModuleNotFoundError:
+        return False, f"CuPy is not installed: {mend}"
+    except Exception as error:  # a missing or mismatched CUDA library shows in many ways; torch's path works still
+        return False, f"CuPy does not work here ({type(error).__name__}: {str(error).splitlines()[0]}): {mend}"
+    return True, f"CuPy {cupy.__version__} works with the device"
+
+
+def describe() -> dict[str, str]:
+    """Which path `interpolate` takes here, and why.
+
+    >>> sorted(describe())
+    ['path', 'torch', 'why']
+    """
+    fused, why = status()
+    path = "fused CUDA kernels for tensors on CUDA, torch views elsewhere" if fused else "torch views"
+    return {"path": path, "why": why, "torch": f"{torch.__version__} (CUDA build {torch.version.cuda or 'none'})"}
+
+
+def interpolate(dense: Tensor, spec: Spec, weight: Tensor, keep: float, alpha: float) -> None:
+    """`W <- keep W + alpha W_P` for one contiguous matrix on CUDA."""
+    import cupy
+
+    name, numbers = geometry(spec)
+    kernel = _module().get_function(f"{name}_{SUFFIX[dense.dtype]}")
+    m_out, m_in = spec.matrix_shape
+    grid = (-(-m_in // THREADS), min(m_out, 65535))
+    scalar = cupy.float32 if dense.dtype == torch.float32 else cupy.float64
+    stream = cupy.cuda.ExternalStream(torch.cuda.current_stream(dense.device).cuda_stream, dense.device.index)
+    with cupy.cuda.Device(dense.device.index), stream:
+        on_device = _on_device(numbers, dense.device.index)
+        arrays = cupy.from_dlpack(dense.detach()), cupy.from_dlpack(weight.detach())
+        kernel(grid, (THREADS,), (*arrays, scalar(keep), scalar(alpha), on_device))
+
+
+def geometry(spec: Spec) -> tuple[str, tuple[int, ...]]:
+    """The kernel's name and the whole numbers that it reads, in the order that `kernels.cu` names.
+
+    >>> geometry(Chain(Transpose(16, 128), Shared(128, 16, 16)))
+    ('shared_layer', (2048, 2048, 1, 0, 16, 16, 3, 16, 128, 0, 0))
+    """
+    parts = spec.parts if isinstance(spec, Chain) else (spec,)
+    core = next((k for k, part in enumerate(parts) if part.n_parameters), len(parts))
+    before = [_stage(part) for part in parts[:core]]
+    after = [_inverse_stage(part) for part in reversed(parts[core + 1 :])]
+    name, own = _own(parts[core] if core < len(parts) else None)
+    stages = [number for stage in (*before, *after) for number in stage]
+    return name, (*spec.matrix_shape, len(before), len(after), *own, *stages)
+
+
+def _own(core: Spec | None) -> tuple[str, tuple[int, ...]]:
+    match core:
+        case None:
+            return "permutation", ()
+        case Shared():
+            return "shared_layer", (core.out_features, core.in_features)
+        case Conv():
+            (c_in, *image), (c_out, *output), g = core.in_shape, core.out_shape, core.groups
+            steps = (*core.kernels, *core.strides, *core.paddings, *core.dilations)
+            return "convolution", (*image, *output, *steps, c_out // g, c_in // g)
+    raise TypeError(f"{type(core).__name__} is not a spec of imlp.spec")
+
+
+def _stage(spec: Spec) -> tuple[int, ...]:
+    """How a column's index changes on its way through a permutation."""
+    match spec:
+        case Patchify():
+            return PATCHIFY, spec.channels, spec.height, spec.width, spec.patch
+        case Transpose():
+            return TRANSPOSE, spec.rows, spec.cols, 0, 0
+    raise TypeError(f"{type(spec).__name__} is not a permutation of imlp.spec")
+
+
+def _inverse_stage(spec: Spec) -> tuple[int, ...]:
+    """The way back, from a row of `W` to a row of the core."""
+    if isinstance(spec, Transpose):
+        return TRANSPOSE, spec.cols, spec.rows, 0, 0
+    return UNPATCHIFY, *_stage(spec)[1:]
+
+
+@cache
+def _module() -> Any:
+    import cupy
+
+    module = cupy.RawModule(code=SOURCE.read_text(), options=("--std=c++17",))
+    module.compile()
+    return module
+
+
+@lru_cache(maxsize=1024)
+def _on_device(numbers: tuple[int, ...], device: int) -> Any:
+    import cupy
+
+    return cupy.asarray(numbers, dtype=cupy.int32)

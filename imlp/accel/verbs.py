@@ -1,0 +1,235 @@
+"""The verbs on any spec, through views: `W_P` itself is only made where it is asked for.
+
+`interpolate` scales `W` once and adds the small weight to its diagonals; `project` averages over them; `apply` runs the
+layer natively. On CUDA, `interpolate` is one fused kernel where CuPy works.
+"""
+
+import warnings
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from imlp import checks
+from imlp.accel import convolution, kernels, patchify, shared, transpose
+from imlp.accel.chain import diagonals
+from imlp.accel.diagonals import Diagonal
+from imlp.errors import ArrayError
+from imlp.spec import Chain, Conv, Patchify, Shared, Spec, Transpose
+
+
+def matrix(spec: Spec, weight: Tensor | None = None, *, layout: str | None = None) -> Tensor:
+    """`W_P (M_out, M_in)` as a dense tensor, or as a sparse CSR tensor with `layout="sparse"`, for the large ones.
+
+    It has the weight's dtype and device; a permutation has torch's default ones.
+
+    >>> matrix(Shared(2, 1, 1), torch.tensor([[7.0]]))
+    tensor([[7., 0.],
+            [0., 7.]])
+    """
+    checks.layout_known(layout)
+    _check_weight(spec, weight)
+    weight = torch.ones(()) if weight is None else weight.contiguous()
+    if layout == "sparse":
+        return _sparse(spec, weight)
+    w_p = weight.new_zeros(spec.matrix_shape)
+    for diagonal in diagonals(spec):
+        _entries(w_p, diagonal).copy_(_numbers(weight, diagonal))
+    return w_p
+
+
+def expand_bias(spec: Spec, bias: Tensor | None) -> Tensor:
+    """The dense layer's bias `(M_out,)`; zeros where there is none.
+
+    >>> expand_bias(Shared(2, 1, 2), torch.tensor([3.0, 5.0]))
+    tensor([3., 5., 3., 5.])
+    """
+    if bias is None:
+        return torch.zeros(spec.matrix_shape[0])
+    _check_weight(spec, bias, "bias")
+    parts = spec.parts if isinstance(spec, Chain) else (spec,)
+    core = next(k for k, part in enumerate(parts) if part.n_parameters)
+    match parts[core]:
+        case Conv(out_shape=(_, h_out, w_out)):
+            expanded = bias.repeat_interleave(h_out * w_out)
+        case Shared(rows=rows):
+            expanded = bias.repeat(rows)
+    return expanded if core + 1 == len(parts) else _apply(Chain(*parts[core + 1 :]), None, None, expanded[None])[0]
+
+
+def apply(spec: Spec, weight: Tensor | None, bias: Tensor | None, x: Tensor) -> Tensor:
+    """The layer on a batch `x (N, M_in)`, natively: `conv2d`, `linear`, or a reshape; autograd goes through.
+
+    >>> apply(Transpose(2, 3), None, None, torch.arange(6.0)[None])
+    tensor([[0., 3., 1., 4., 2., 5.]])
+    """
+    checks.input_fits(spec, x.shape)
+    _check_weight(spec, weight, beside=x)
+    if bias is not None:
+        _check_weight(spec, bias, "bias", beside=x)
+    return _apply(spec, weight, bias, x)
+
+
+def _apply(spec: Spec, weight: Any, bias: Tensor | None, x: Tensor) -> Tensor:
+    match spec:
+        case Conv():
+            return convolution.apply(spec, weight, bias, x)
+        case Patchify():
+            return patchify.apply(spec, x)
+        case Transpose():
+            return transpose.apply(spec, x)
+        case Shared():
+            return shared.apply(spec, weight, bias, x)
+        case Chain():
+            for part in spec.parts:
+                x = _apply(part, weight, bias, x)
+            return x
+    raise TypeError(f"{type(spec).__name__} is not a spec of imlp.spec")
+
+
+@torch.no_grad()
+def interpolate(dense: Tensor, spec: Spec, weight: Tensor | None, alpha: Any, *, mode: str = "interpolate") -> Tensor:
+    """`W <- (1 - alpha) W + alpha W_P`, or `W + alpha W_P` with `mode="add"`: in place, and returned.
+
+    `dense` is one contiguous matrix `(M_out, M_in)`, or a stack of lanes `(L, M_out, M_in)` with one alpha for all or
+    each. Nothing larger than the small weight is allocated. Bad input is refused before `dense` is touched.
+
+    >>> interpolate(torch.ones(2, 2), Shared(2, 1, 1), torch.tensor([[3.0]]), alpha=0.5)
+    tensor([[2.0000, 0.5000],
+            [0.5000, 2.0000]])
+    """
+    _check_dense(spec, dense)
+    _check_weight(spec, weight, beside=dense)
+    checks.mode_known(mode)
+    alphas = checks.alphas(alpha, None if dense.ndim == 2 else len(dense))
+    weight = dense.new_ones(()) if weight is None else weight.contiguous()
+    fused = kernels.usable(dense)
+    for lane, a in zip(dense if dense.ndim == 3 else dense[None], alphas, strict=True):
+        if a == 0:
+            continue
+        keep = 1 - a if mode == "interpolate" else 1.0
+        if fused:
+            kernels.interpolate(lane, spec, weight, keep, a)
+        else:
+            _interpolate(lane, spec, weight, keep, a)
+    return dense
+
+
+def _interpolate(dense: Tensor, spec: Spec, weight: Tensor, keep: float, alpha: float) -> None:
+    """`W <- keep W + alpha W_P`: one pass that scales, and one addition a diagonal."""
+    if keep == 0:
+        dense.zero_()
+    elif keep != 1:
+        dense.mul_(keep)
+    for diagonal in diagonals(spec):
+        _entries(dense, diagonal).add_(_numbers(weight, diagonal), alpha=alpha)
+
+
+@torch.no_grad()
+def project(dense: Tensor, spec: Spec) -> Tensor | None:
+    """The weight whose matrix is nearest in least squares: for each number of it, the mean of the entries it fills.
+
+    A kernel tap that never meets the image is given 0; None for a permutation. A stack of lanes gives a stack.
+
+    >>> project(torch.tensor([[1.0, 9.0], [9.0, 3.0]]), Shared(2, 1, 1))
+    tensor([[2.]])
+    """
+    _check_dense(spec, dense)
+    if spec.weight_shape is None:
+        return None
+    lanes = dense if dense.ndim == 3 else dense[None]
+    weights = dense.new_zeros((len(lanes), *spec.weight_shape))
+    for lane, weight in zip(lanes, weights, strict=True):
+        for diagonal in diagonals(spec):
+            repeated = [k for k, axis in enumerate(diagonal.axes) if axis.weight == 0 and axis.size > 1]
+            entries = _entries(lane, diagonal)
+            entries = entries.sum(repeated, keepdim=True) if repeated else entries
+            _numbers(weight, _once(diagonal)).add_(entries)
+    weights /= _counts(spec, dense.dtype, dense.device)
+    return weights.view(*dense.shape[:-2], *spec.weight_shape)
+
+
+@lru_cache(maxsize=1024)
+def _counts(spec: Spec, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """How many entries each number of the weight fills, at least 1."""
+    counts = np.zeros(prod(spec.weight_shape or ()))
+    for diagonal in diagonals(spec):
+        once = [axis for axis in diagonal.axes if axis.weight]
+        steps = [axis.weight * counts.itemsize for axis in once]
+        view = np.lib.stride_tricks.as_strided(counts[diagonal.weight :], [axis.size for axis in once], steps)
+        view += prod(axis.size for axis in diagonal.axes if not axis.weight)
+    return torch.as_tensor(np.maximum(counts, 1).reshape(spec.weight_shape or ())).to(device, dtype)
+
+
+def to_numpy(array: Tensor) -> np.ndarray:
+    """A dense ndarray, from any device, dtype and layout (bfloat16, which NumPy lacks, as float32)."""
+    array = array.detach().cpu()
+    array = array if array.layout == torch.strided else array.to_dense()
+    return (array.float() if array.dtype == torch.bfloat16 else array).numpy()
+
+
+def _entries(dense: Tensor, diagonal: Diagonal) -> Tensor:
+    """The diagonal's entries of one contiguous matrix, as a view."""
+    m_in = dense.shape[1]
+    sizes = [axis.size for axis in diagonal.axes]
+    steps = [axis.row * m_in + axis.column for axis in diagonal.axes]
+    return dense.as_strided(sizes, steps, dense.storage_offset() + diagonal.row * m_in + diagonal.column)
+
+
+def _numbers(weight: Tensor, diagonal: Diagonal) -> Tensor:
+    """The weight's numbers that belong there, as a view of the same shape."""
+    sizes, steps = [axis.size for axis in diagonal.axes], [axis.weight for axis in diagonal.axes]
+    return weight.as_strided(sizes, steps, weight.storage_offset() + diagonal.weight)
+
+
+def _once(diagonal: Diagonal) -> Diagonal:
+    """The diagonal with each number of the weight a single time."""
+    axes = tuple(axis if axis.weight else axis._replace(size=1) for axis in diagonal.axes)
+    return Diagonal(axes, diagonal.weight, diagonal.row, diagonal.column)
+
+
+def _sparse(spec: Spec, weight: Tensor) -> Tensor:
+    """CSR from the coordinates of all diagonals; memory grows with the non-zeros, not with the matrix."""
+    rows, columns, values = [], [], []
+    for diagonal in diagonals(spec):
+        sizes = [axis.size for axis in diagonal.axes]
+        row, column = torch.tensor(diagonal.row), torch.tensor(diagonal.column)
+        for axis in diagonal.axes:
+            steps = torch.arange(axis.size)
+            row, column = row[..., None] + steps * axis.row, column[..., None] + steps * axis.column
+        rows.append(row.flatten())
+        columns.append(column.flatten())
+        values.append(_numbers(weight, diagonal).expand(sizes).flatten())
+    indices = torch.stack([torch.cat(rows), torch.cat(columns)]).to(weight.device)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Sparse", UserWarning)  # torch calls the layout a beta; it does what we need
+        coordinates = torch.sparse_coo_tensor(indices, torch.cat(values), spec.matrix_shape, check_invariants=False)
+        return coordinates.coalesce().to_sparse_csr()
+
+
+def _check_dense(spec: Spec, dense: Tensor) -> None:
+    checks.dense_fits(spec, dense.shape)
+    _check_float(dense, "W")
+    if not dense.is_contiguous():
+        raise ArrayError(f"W of strides {dense.stride()} is not contiguous", "pass W.contiguous() and keep the result")
+
+
+def _check_weight(spec: Spec, weight: Tensor | None, what: str = "weight", beside: Tensor | None = None) -> None:
+    checks.weight_fits(spec, None if weight is None else weight.shape, what)
+    if weight is None:
+        return
+    _check_float(weight, what)
+    if beside is not None and weight.device != beside.device:
+        remedy = f"move it with .to({str(beside.device)!r})"
+        raise ArrayError(f"{what} on {weight.device}, the rest on {beside.device}", remedy)
+    if beside is not None and weight.dtype != beside.dtype:
+        remedy = f"convert it with .to({beside.dtype})"
+        raise ArrayError(f"{what} of {weight.dtype}, the rest of {beside.dtype}", remedy)
+
+
+def _check_float(array: Tensor, what: str) -> None:
+    if not array.is_floating_point():
+        raise ArrayError(f"{what} of {array.dtype}", "use a floating-point type, for example torch.float32")

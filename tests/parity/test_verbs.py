@@ -1,0 +1,255 @@
+"""Every verb of accel against the reference: the slow version is the oracle, gradients included."""
+
+import inspect
+
+import numpy as np
+import pytest
+from conftest import needs
+from hypothesis import given
+from strategies import PAPER, SPECS, specs
+
+needs("accel")
+
+import torch  # noqa: E402
+
+import imlp  # noqa: E402
+from imlp import accel, reference  # noqa: E402
+from imlp.backend import Backend  # noqa: E402
+from imlp.spec import Spec  # noqa: E402
+
+# The only tolerances of this file. Float32 rounds each of up to a few thousand added terms by 6e-8 of its size.
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5}
+DTYPES = list(TOLERANCE)
+
+
+def assert_same(fast: torch.Tensor | None, slow: object) -> None:
+    """Equal within the tolerance of the fast one's dtype, relative to the largest number."""
+    if fast is None or slow is None:
+        assert fast is None
+        assert slow is None
+        return
+    fast_array, slow_array = accel.to_numpy(fast), reference.to_numpy(slow)
+    assert fast_array.shape == slow_array.shape
+    scale = max(1.0, float(np.abs(slow_array).max(initial=0)))
+    np.testing.assert_allclose(fast_array, slow_array, rtol=0, atol=TOLERANCE[fast.dtype] * scale)
+
+
+class Numbers:
+    """The arrays that a spec is tried with, the same for both backends (rounded to float32, exact in both types)."""
+
+    def __init__(self, spec: Spec, dtype: torch.dtype = torch.float64, device: str = "cpu", seed: int = 0):
+        rng = np.random.default_rng(seed)
+
+        def draw(shape: tuple[int, ...] | None) -> np.ndarray | None:
+            return None if shape is None else rng.standard_normal(shape).astype(np.float32).astype(np.float64)
+
+        self.weight, self.bias = draw(spec.weight_shape), draw(spec.bias_shape)
+        self.x, self.y = draw((3, spec.matrix_shape[1])), draw((3, spec.matrix_shape[0]))
+        self.dense, self.lanes = draw(spec.matrix_shape), draw((3, *spec.matrix_shape))
+        self._to = {"dtype": dtype, "device": device}
+
+    def torch(self, name: str) -> torch.Tensor | None:
+        array = getattr(self, name)
+        return None if array is None else torch.tensor(array, **self._to)
+
+
+def check_matrix(spec: Spec, numbers: Numbers) -> None:
+    slow = reference.matrix(spec, numbers.weight)
+    weight = numbers.torch("weight")
+    assert_same(accel.matrix(spec, weight), slow)
+    sparse = accel.matrix(spec, weight, layout="sparse")
+    assert sparse.layout == torch.sparse_csr
+    assert sparse.values().numel() == spec.nnz
+    assert_same(sparse, slow)
+
+
+def check_expand_bias(spec: Spec, numbers: Numbers) -> None:
+    assert_same(accel.expand_bias(spec, numbers.torch("bias")), reference.expand_bias(spec, numbers.bias))
+
+
+def check_apply(spec: Spec, numbers: Numbers) -> None:
+    fast = accel.apply(spec, *(numbers.torch(name) for name in ("weight", "bias", "x")))
+    assert_same(fast, reference.apply(spec, numbers.weight, numbers.bias, numbers.x))
+
+
+def check_interpolate(spec: Spec, numbers: Numbers) -> None:
+    weight = numbers.torch("weight")
+    for mode in ("interpolate", "add"):
+        for alpha in (0, 0.3, 1):
+            dense = numbers.torch("dense")
+            fast = accel.interpolate(dense, spec, weight, alpha, mode=mode)
+            assert fast is dense
+            assert_same(fast, reference.interpolate(numbers.dense, spec, numbers.weight, alpha, mode=mode))
+        fast = accel.interpolate(numbers.torch("lanes"), spec, weight, [0, 0.3, 1], mode=mode)
+        assert_same(fast, reference.interpolate(numbers.lanes, spec, numbers.weight, [0, 0.3, 1], mode=mode))
+
+
+def check_project(spec: Spec, numbers: Numbers) -> None:
+    for name in ("dense", "lanes"):
+        assert_same(accel.project(numbers.torch(name), spec), reference.project(getattr(numbers, name), spec))
+
+
+CHECKS = [check_matrix, check_expand_bias, check_apply, check_interpolate, check_project]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+@pytest.mark.parametrize("check", CHECKS)
+def test_a_verb_equals_the_reference(check, spec, dtype):
+    check(spec, Numbers(spec, dtype))
+
+
+@pytest.mark.parametrize("spec", PAPER, ids=str)
+@pytest.mark.parametrize("check", [check_matrix, check_expand_bias, check_apply, check_project])
+def test_a_verb_equals_the_reference_at_the_papers_sizes(check, spec):
+    check(spec, Numbers(spec, torch.float32))
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@given(spec=specs)
+def test_a_verb_equals_the_reference_on_any_geometry(check, spec):
+    check(spec, Numbers(spec))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("spec", SPECS + PAPER, ids=str)
+@pytest.mark.parametrize("check", CHECKS)
+def test_a_verb_equals_the_reference_on_cuda(check, spec, dtype):
+    needs("gpu")
+    check(spec, Numbers(spec, dtype, device="cuda"))
+
+
+@given(spec=specs)
+def test_gradients_of_apply_are_those_of_the_matrix(spec):
+    """`dx = dy W_P`, `dw` = for each weight the sum of `dy^T x` over the entries that it fills, `db` alike."""
+    numbers = Numbers(spec)
+    leaves = [numbers.torch(name) for name in ("weight", "bias", "x")]
+    given_leaves = [leaf.requires_grad_() for leaf in leaves if leaf is not None]
+    dy = numbers.torch("y")
+    gradients = torch.autograd.grad(accel.apply(spec, *leaves), given_leaves, dy)
+    assert_same(gradients[-1], numbers.y @ reference.matrix(spec, numbers.weight))
+    if spec.weight_shape is not None:
+        counts = np.ones(spec.weight_shape)
+        fills = reference.matrix(spec, np.arange(1, counts.size + 1).reshape(counts.shape)).tocoo()
+        number = fills.data.astype(int) - 1
+        outer = numbers.y.T @ numbers.x
+        dw = np.bincount(number, weights=outer[fills.row, fills.col], minlength=counts.size)
+        assert_same(gradients[0], dw.reshape(spec.weight_shape))
+        ones = np.eye(spec.bias_shape[0])
+        db = [reference.expand_bias(spec, one) @ numbers.y.sum(0) for one in ones]
+        assert_same(gradients[1], np.array(db))
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_gradients_of_apply_are_those_of_finite_differences(spec):
+    numbers = Numbers(spec)
+    leaves = [numbers.torch(name) for name in ("weight", "bias", "x")]
+    for leaf in leaves:
+        if leaf is not None:
+            leaf.requires_grad_()
+    assert torch.autograd.gradcheck(lambda *arrays: accel.apply(spec, *arrays), leaves)
+
+
+PUBLIC = [name for name in vars(Backend) if not name.startswith("_")]
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_both_backends_have_the_same_signature(name):
+    """Names, order, kinds and defaults of the parameters are those of the interface."""
+
+    def parameters(function):
+        found = inspect.signature(function).parameters.values()
+        return [(p.name, p.kind, p.default) for p in found if p.name != "self"]
+
+    expected = parameters(getattr(Backend, name))
+    for backend in (reference, accel):
+        assert parameters(getattr(backend, name)) == expected
+
+
+def test_neither_backend_has_a_name_that_the_interface_lacks():
+    assert sorted(reference.__all__) == sorted(PUBLIC)
+    assert sorted(accel.__all__) == sorted([*PUBLIC, "describe"])  # only accel has paths to choose from
+
+
+def test_the_files_of_accel_mirror_the_references():
+    from pathlib import Path
+
+    def files(backend):
+        return {path.name for path in Path(backend.__file__).parent.glob("*.py")}
+
+    assert files(accel) - files(reference) == {"diagonals.py", "kernels.py"}
+    assert files(reference) <= files(accel)
+
+
+def test_bfloat16_and_half_work_too():
+    spec = SPECS[0]
+    for dtype in (torch.bfloat16, torch.float16):
+        numbers = Numbers(spec, dtype)
+        fast = accel.interpolate(numbers.torch("dense"), spec, numbers.torch("weight"), 0.25)
+        slow = reference.interpolate(numbers.dense, spec, numbers.weight, 0.25)
+        assert fast.dtype == dtype
+        np.testing.assert_allclose(accel.to_numpy(fast), slow, atol=0.05)
+
+
+GOOD = SPECS[0]
+M_OUT, M_IN = GOOD.matrix_shape
+
+
+@pytest.mark.parametrize(
+    ("dense", "weight", "alpha", "message"),
+    [
+        (torch.ones(M_IN, M_OUT).T, None, 0.5, r"not contiguous; pass W\.contiguous"),
+        (torch.ones(M_OUT, M_IN + 1), None, 0.5, r"must be \(256, 192\)"),
+        (torch.ones(2, 2, M_OUT, M_IN), None, 0.5, r"must be \(256, 192\)"),
+        (torch.ones(M_OUT, M_IN, dtype=torch.int64), None, 0.5, "floating-point"),
+        (torch.ones(M_OUT, M_IN), torch.ones(4, 3, 3, 3, dtype=torch.int32), 0.5, "floating-point"),
+        (torch.ones(M_OUT, M_IN), torch.ones(4, 3, 3, 3, dtype=torch.float64), 0.5, r"convert it with \.to"),
+        (torch.ones(M_OUT, M_IN), torch.ones(4, 3, 3, 3, device="meta"), 0.5, r"move it with \.to"),
+        (torch.ones(M_OUT, M_IN), torch.ones(4, 3, 3, 2), 0.5, r"must have shape \(4, 3, 3, 3\)"),
+        (torch.ones(M_OUT, M_IN), None, 1.5, "from 0 .* to 1"),
+        (torch.ones(M_OUT, M_IN), None, -0.1, "from 0 .* to 1"),
+        (torch.ones(M_OUT, M_IN), None, float("nan"), "from 0 .* to 1"),
+        (torch.ones(M_OUT, M_IN), None, [0.5, 0.5], "give a single number"),
+        (torch.ones(3, M_OUT, M_IN), None, [0.5, 0.5], "one number, or a list of 3"),
+        (torch.ones(M_OUT, M_IN), None, "half", "give a number"),
+    ],
+)
+def test_bad_input_is_refused_and_leaves_w_untouched(dense, weight, alpha, message):
+    before = dense.clone()
+    weight = torch.ones(4, 3, 3, 3) if weight is None else weight
+    with pytest.raises(imlp.ImlpError, match=message):
+        accel.interpolate(dense, GOOD, weight, alpha)
+    assert torch.equal(dense, before)
+
+
+def test_an_unknown_mode_or_layout_is_refused():
+    with pytest.raises(imlp.ImlpError, match="use one of interpolate, add"):
+        accel.interpolate(torch.ones(M_OUT, M_IN), GOOD, torch.ones(4, 3, 3, 3), 0.5, mode="mix")
+    with pytest.raises(imlp.ImlpError, match="use sparse or dense"):
+        accel.matrix(GOOD, torch.ones(4, 3, 3, 3), layout="csc")
+
+
+def test_interpolate_allocates_nothing_larger_than_the_weight():
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    largest = 0
+
+    class Watch(TorchDispatchMode):
+        """Sees the result of every operation; a result with storage of its own is an allocation."""
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            nonlocal largest
+            known = {a.untyped_storage().data_ptr() for a in args if isinstance(a, torch.Tensor)}
+            result = function(*args, **(kwargs or {}))
+            if isinstance(result, torch.Tensor) and result.untyped_storage().data_ptr() not in known:
+                largest = max(largest, result.numel())
+            return result
+
+    for spec in PAPER:
+        numbers = Numbers(spec, torch.float32)
+        dense, weight = numbers.torch("dense"), numbers.torch("weight")
+        largest = 0
+        with Watch():
+            accel.interpolate(dense, spec, weight, 0.5)
+        assert largest <= (1 if weight is None else weight.numel())
