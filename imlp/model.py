@@ -31,6 +31,19 @@ class Model:
     second: Arrays
     step: int = 0
 
+    @classmethod
+    def start(cls, network: Network, dense: bool, lanes: int | None, parameters: Arrays, zeros_like: Any) -> "Model":
+        """A model that has not been trained yet: no moments, no steps."""
+        first, second = ({name: zeros_like(p) for name, p in parameters.items()} for _ in range(2))
+        return cls(network, dense, lanes, parameters, first, second)
+
+    def select(self, lanes: Sequence[int]) -> "Model":
+        """A new model of exactly these lanes, moments included."""
+        chosen = lanes_chosen(self, lanes)
+        groups = (self.parameters, self.first, self.second)
+        parameters, first, second = ({name: array[chosen] for name, array in group.items()} for group in groups)
+        return Model(self.network, self.dense, len(chosen), parameters, first, second, self.step)
+
 
 def lanes_fit(dense: bool, lanes: int | None) -> None:
     """Refuse lanes of a prior, and none at all."""
@@ -117,7 +130,7 @@ def runs(alphas: Sequence[float | None]) -> Iterator[tuple[slice, list[float]]]:
 
 
 def exported(model: Model, to_numpy: Callable[[Any], np.ndarray]) -> dict[str, np.ndarray]:
-    """Everything that it takes to go on exactly, by name: `conv1.weight`, `adam.first.conv1.weight`, ..., `adam.step`."""
+    """Everything that it takes to go on exactly, by name: `conv1.weight`, ..., `adam.first.conv1.weight`, ...."""
     groups = {"": model.parameters, "adam.first.": model.first, "adam.second.": model.second}
     arrays = {
         prefix + name: to_numpy(array).copy() for prefix, group in groups.items() for name, array in group.items()
@@ -144,4 +157,5 @@ def loaded(network: Network, arrays: Mapping[str, Any], *, dense: bool, convert:
             if given != wanted:
                 raise ArrayError(f"{network.name}: array {prefix}{name} has shape {given}", f"it must have {wanted}")
         groups.append({name: convert(arrays[prefix + name]) for name in shapes})
-    return Model(network, dense, lanes, *groups, step=int(arrays["adam.step"]))
+    parameters, first, second = groups
+    return Model(network, dense, lanes, parameters, first, second, int(arrays["adam.step"]))

@@ -227,7 +227,7 @@ def _norm_step(name: str, norm: Norm | None) -> Iterator[Step]:
 
 
 def cnn(
-    image: Image = kinds.IMAGE,
+    image: Sequence[int] = kinds.IMAGE,
     classes: int = 10,
     *,
     width: int | Sequence[int] = 1024,
@@ -240,13 +240,13 @@ def cnn(
 
     Erratum: the text says stride 2 throughout, but the shapes of table 2 need strides 1, 2, 2, 2, 2, 1.
     """
-    *hidden, last = _convolutions(tuple(image), width, strides, kernel, learned_norm)
+    *hidden, last = _convolutions(_image(image), width, strides, kernel, learned_norm)
     last = replace(last, norm=None, activation=None)
-    return Network("cnn", tuple(image), classes, (Block("trunk", (*hidden, last)),)).interpolating(interpolated)
+    return Network("cnn", _image(image), classes, (Block("trunk", (*hidden, last)),)).interpolating(interpolated)
 
 
 def mixer(
-    image: Image = kinds.IMAGE,
+    image: Sequence[int] = kinds.IMAGE,
     classes: int = 10,
     *,
     patch: int = 8,
@@ -258,8 +258,11 @@ def mixer(
     learned_norm: bool = False,
     interpolated: Iterable[str] | None = None,
 ) -> Network:
-    """MLP-Mixer and its I-MLP (table 3): `W~ P`, then `depth` times `W~ T`, `T W~` and `W~`, `W~`, each pair pre-norm."""
-    embed = kinds.make("patch-embed", image=tuple(image), patch=patch, dim=channels)
+    """MLP-Mixer and its I-MLP (table 3): `W~ P`, then `depth` times `W~ T`, `T W~` and `W~`, `W~`.
+
+    Each pair is `x + mix(LN(x))`, or `mix(LN(x))` with `residual=False`; `hidden` sizes are those inside a pair.
+    """
+    embed = kinds.make("patch-embed", image=_image(image), patch=patch, dim=channels)
     patches, norm = embed.matrix_shape[0] // channels, Norm(channels, learned_norm)
     sizes = {"patches": patches, "dim": channels, "hidden": token_hidden}
     tokens = [(kind, kinds.make(kind, **sizes)) for kind in ("token-mix-in", "token-mix-out")]
@@ -271,12 +274,12 @@ def mixer(
             first = Layer(f"block{b}.{name}1", spec1, kind1, activation="gelu")
             second = Layer(f"block{b}.{name}2", spec2, kind2)
             blocks.append(Block(f"block{b}.{name}", (first, second), norm, residual))
-    network = Network("mixer", tuple(image), classes, tuple(blocks), norm, rows=patches)
+    network = Network("mixer", _image(image), classes, tuple(blocks), norm, rows=patches)
     return network.interpolating(interpolated)
 
 
 def mlp1(
-    image: Image = kinds.IMAGE,
+    image: Sequence[int] = kinds.IMAGE,
     classes: int = 10,
     *,
     width: int = 1024,
@@ -291,16 +294,16 @@ def mlp1(
     The prior ends there, with a head of its own; the layers above are the I-MLP's alone. Norm and GELU follow every
     hidden layer, in the prior too.
     """
-    layers = _convolutions(tuple(image), width, strides, kernel, learned_norm)
+    layers = _convolutions(_image(image), width, strides, kernel, learned_norm)
     layers += [
         Layer(f"dense{n}", Shared(1, width, width), "dense", Norm(width, learned_norm), "gelu", False, dense_only=True)
         for n in range(len(layers) + 1, depth + 1)
     ]
-    return Network("mlp1", tuple(image), classes, (Block("trunk", tuple(layers)),)).interpolating(interpolated)
+    return Network("mlp1", _image(image), classes, (Block("trunk", tuple(layers)),)).interpolating(interpolated)
 
 
 def mlp2(
-    image: Image = kinds.IMAGE,
+    image: Sequence[int] = kinds.IMAGE,
     classes: int = 10,
     *,
     first_channels: int = 12,
@@ -315,14 +318,21 @@ def mlp2(
 
     The rest of its prior goes on as an S-CNN: stride 2 until 2 x 2 pixels are left, and stride 1 from there.
     """
-    first = Conv(tuple(image), first_channels, kernel, first_stride, kernel // 2)
+    first = Conv(_image(image), first_channels, kernel, first_stride, kernel // 2)
     size, strides = min(first.out_shape[1:]), [first_stride]
     for _ in range(depth - 1):
         strides.append(2 if size > 2 else 1)
         size = -(-size // strides[-1])
     widths = [first.matrix_shape[0]] + [width] * (depth - 1)
-    layers = _convolutions(tuple(image), widths, strides, kernel, learned_norm)
-    return Network("mlp2", tuple(image), classes, (Block("trunk", tuple(layers)),)).interpolating(interpolated)
+    layers = _convolutions(_image(image), widths, strides, kernel, learned_norm)
+    return Network("mlp2", _image(image), classes, (Block("trunk", tuple(layers)),)).interpolating(interpolated)
+
+
+def _image(shape: Sequence[int]) -> Image:
+    if len(shape) != 3:
+        raise SpecError(f"image is {shape!r}", "give (channels, height, width)")
+    c, h, w = shape
+    return c, h, w
 
 
 def _convolutions(

@@ -7,6 +7,7 @@ operation's own parameters by name. Leading lane axes pass through: `...` stands
 from collections.abc import Callable
 from functools import lru_cache
 from math import pi, prod, sqrt
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -40,7 +41,7 @@ def structured(x: np.ndarray, spec: Spec, w: np.ndarray, b: np.ndarray) -> tuple
     `dW_P` and then the sum: one product by BLAS is faster than the entries one by one.)
     """
     places, filled_by, bias_filled_by = pattern(spec)
-    W_P = sparse.csr_array((w.ravel()[filled_by], places.indices, places.indptr), shape=places.shape)
+    W_P: Any = sparse.csr_array((w.ravel()[filled_by], places.indices, places.indptr), shape=places.shape)
     if 8 * spec.nnz > W_P.shape[0] * W_P.shape[1]:
         W_P = W_P.toarray()  # from here on BLAS is faster than a sparse product
 
@@ -55,7 +56,7 @@ def structured(x: np.ndarray, spec: Spec, w: np.ndarray, b: np.ndarray) -> tuple
 
 @lru_cache(maxsize=64)
 def pattern(spec: Spec) -> tuple[sparse.csr_array, np.ndarray, np.ndarray]:
-    """Which number fills what: `matrix` of the numbers 1, 2, ..., then that numbering (from 0) by entry, and the bias's.
+    """Which number fills what: `matrix` of the numbers 1, 2, ..., that numbering from 0 by entry, and the bias's.
 
     >>> from imlp.spec import Shared
     >>> pattern(Shared(2, 1, 1))[0].toarray()
@@ -69,7 +70,7 @@ def pattern(spec: Spec) -> tuple[sparse.csr_array, np.ndarray, np.ndarray]:
 
 
 def layer_norm(
-    x: np.ndarray, features: int, weight: np.ndarray | None = None, bias: np.ndarray | None = None, eps: float = 1e-5
+    x: np.ndarray, features: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> tuple[np.ndarray, Backward]:
     """`y = (x - mean) / sqrt(var + eps)` over each run of `features` numbers; then `weight y + bias`, if learned.
 
@@ -79,18 +80,16 @@ def layer_norm(
     centred = runs - runs.mean(axis=-1, keepdims=True)
     deviation = np.sqrt((centred**2).mean(axis=-1, keepdims=True) + eps)
     z = centred / deviation
-    learned = weight is not None and bias is not None
-    scale = weight[..., None, None, :] if learned else 1.0  # (..., 1, 1, features)
-    y = scale * z + bias[..., None, None, :] if learned else z
+    scale, shift = (1.0, 0.0) if weight is None else (weight[..., None, None, :], bias[..., None, None, :])
 
     def backward(dy: np.ndarray) -> tuple[np.ndarray, Gradients]:
         dy = dy.reshape(z.shape)
         d = scale * dy
         dx = (d - d.mean(axis=-1, keepdims=True) - z * (d * z).mean(axis=-1, keepdims=True)) / deviation
-        grads = {"weight": (dy * z).sum(axis=(-3, -2)), "bias": dy.sum(axis=(-3, -2))} if learned else {}
-        return dx.reshape(x.shape), grads
+        own = {} if weight is None else {"weight": (dy * z).sum(axis=(-3, -2)), "bias": dy.sum(axis=(-3, -2))}
+        return dx.reshape(x.shape), own
 
-    return y.reshape(x.shape), backward
+    return (scale * z + shift).reshape(x.shape), backward
 
 
 def gelu(x: np.ndarray) -> tuple[np.ndarray, Backward]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from imlp.errors import ArrayError
 from imlp.init import network_parameters
-from imlp.model import Model, alphas_by_layer, batch_fits, exported, lanes_chosen, lanes_fit, loaded, runs
+from imlp.model import Model, alphas_by_layer, batch_fits, exported, lanes_fit, loaded, runs
 from imlp.networks import Network, Step
 from imlp.reference import layers as ops
 from imlp.reference.adam import adam
@@ -32,8 +32,7 @@ def init(
     parameters = network_parameters(network, dense=dense, seed=seed)
     if lanes is not None:
         parameters = {name: np.stack([value] * lanes) for name, value in parameters.items()}
-    zeros = [{name: np.zeros_like(value) for name, value in parameters.items()} for _ in range(2)]
-    return Model(network, dense, lanes, parameters, *zeros)
+    return Model.start(network, dense, lanes, parameters, np.zeros_like)
 
 
 def forward(model: Model, x: Any) -> np.ndarray:
@@ -111,9 +110,7 @@ def inject(
 
 def select(model: Model, lanes: Sequence[int]) -> Model:
     """A new model of exactly these lanes, moments included."""
-    chosen = lanes_chosen(model, lanes)
-    groups = ({name: a[chosen] for name, a in group.items()} for group in (model.parameters, model.first, model.second))
-    return Model(model.network, model.dense, len(chosen), *groups, step=model.step)
+    return model.select(lanes)
 
 
 def export(model: Model) -> dict[str, np.ndarray]:
@@ -153,7 +150,8 @@ def _run(model: Model, x: np.ndarray) -> tuple[np.ndarray, Any]:
 
 
 def _step(model: Model, step: Step, x: np.ndarray) -> tuple[np.ndarray, ops.Backward]:
-    weight, bias = (model.parameters.get(f"{step.name}.{part}") for part in ("weight", "bias"))
+    weight: Any = model.parameters.get(f"{step.name}.weight")
+    bias: Any = model.parameters.get(f"{step.name}.bias")
     match step.op:
         case "linear" if model.dense:
             return ops.linear(x, weight, bias)
