@@ -4,7 +4,7 @@ Like `imlp.checks`, this looks only at shapes and numbers, never at an array lib
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ class Model:
     first: Arrays
     second: Arrays
     step: int = 0
+    scratch: Arrays = field(default_factory=dict, repr=False)  # room that a backend keeps from step to step
 
     @classmethod
     def start(cls, network: Network, dense: bool, lanes: int | None, parameters: Arrays, zeros_like: Any) -> "Model":
