@@ -7,6 +7,8 @@ from math import prod
 
 import numpy as np
 
+from imlp.errors import ArrayError
+from imlp.networks import Network
 from imlp.spec import Shape, Spec
 
 
@@ -25,3 +27,23 @@ def prior_weight(spec: Spec, *, rng: np.random.Generator) -> np.ndarray | None:
 def dense_weight(spec: Spec, *, rng: np.random.Generator) -> np.ndarray:
     """The full matrix `(M_out, M_in)` of the dense layer beside it."""
     return uniform(spec.matrix_shape, spec.matrix_shape[1], rng=rng)
+
+
+def network_parameters(network: Network, *, dense: bool, seed: int) -> dict[str, np.ndarray]:
+    """Every parameter of the prior, or of one I-MLP (`dense`), by name.
+
+    The two draw from streams of their own, so that neither's numbers depend on the other's size. A learned norm starts
+    as none: scale 1, shift 0.
+    """
+    if isinstance(seed, bool) or not hasattr(seed, "__index__") or seed.__index__() < 0:
+        raise ArrayError(f"seed is {seed!r}", "give a whole number of at least 0")
+    rng = np.random.default_rng([seed.__index__(), *(b"i-mlp" if dense else b"prior")])
+    parameters: dict[str, np.ndarray] = {}
+    shapes = network.shapes(dense=dense)
+    for name, shape in shapes.items():
+        layer, part = name.rpartition(".")[::2]
+        if layer.rpartition(".")[2] == "norm":
+            parameters[name] = np.ones(shape) if part == "weight" else np.zeros(shape)
+        else:
+            parameters[name] = uniform(shape, prod(shapes[f"{layer}.weight"][1:]), rng=rng)
+    return parameters

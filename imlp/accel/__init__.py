@@ -5,6 +5,24 @@ Where the reference builds `W_P`, this backend only ever looks at the entries of
 """
 
 from imlp.accel.kernels import describe
+from imlp.accel.network import evaluate, export, forward, init, inject, load, loss_and_grads, select, train_step
 from imlp.accel.verbs import apply, expand_bias, interpolate, matrix, project, to_numpy
 
-__all__ = ["apply", "describe", "expand_bias", "interpolate", "matrix", "project", "to_numpy"]
+__all__ = [
+    "apply",
+    "describe",
+    "evaluate",
+    "expand_bias",
+    "export",
+    "forward",
+    "init",
+    "inject",
+    "interpolate",
+    "load",
+    "loss_and_grads",
+    "matrix",
+    "project",
+    "select",
+    "to_numpy",
+    "train_step",
+]

@@ -3,6 +3,23 @@
 Made to be read and to be trusted. `imlp.accel` has the same files and the same functions, and is tested against it.
 """
 
+from imlp.reference.network import evaluate, export, forward, init, inject, load, loss_and_grads, select, train_step
 from imlp.reference.verbs import apply, expand_bias, interpolate, matrix, project, to_numpy
 
-__all__ = ["apply", "expand_bias", "interpolate", "matrix", "project", "to_numpy"]
+__all__ = [
+    "apply",
+    "evaluate",
+    "expand_bias",
+    "export",
+    "forward",
+    "init",
+    "inject",
+    "interpolate",
+    "load",
+    "loss_and_grads",
+    "matrix",
+    "project",
+    "select",
+    "to_numpy",
+    "train_step",
+]

@@ -1,0 +1,225 @@
+"""The verbs on whole networks, on torch: forward, backward, one training step, one interpolation step of algorithm 1.
+
+As the reference, but in place, on any device, and without waiting for it: nothing in a step reads a number back.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from imlp.accel import layers as ops
+from imlp.accel.adam import adam
+from imlp.accel.verbs import expand_bias, interpolate, to_numpy
+from imlp.errors import ArrayError
+from imlp.init import network_parameters
+from imlp.model import Model, alphas_by_layer, batch_fits, exported, lanes_fit, loaded, runs
+from imlp.networks import Network, Step
+
+Receive = Callable[[dict[str, Tensor]], None]
+
+
+def init(
+    network: Network, *, dense: bool, seed: int, lanes: int | None = None, dtype: Any = None, device: Any = None
+) -> Model:
+    """The prior (`dense=False`), one I-MLP, or `lanes` of them that start from the same numbers.
+
+    `dtype` is float32 unless given, `device` the cpu.
+
+    >>> from imlp import networks
+    >>> init(networks.mixer(), dense=True, seed=0, lanes=3).parameters["embed.bias"].shape
+    torch.Size([3, 2048])
+    """
+    lanes_fit(dense, lanes)
+    dtype = _dtype(torch.float32 if dtype is None else dtype)
+    parameters = {}
+    for name, value in network_parameters(network, dense=dense, seed=seed).items():
+        parameter = torch.from_numpy(value).to(device or "cpu", dtype)
+        parameters[name] = parameter if lanes is None else parameter.repeat(lanes, *[1] * value.ndim)
+    return Model.start(network, dense, lanes, parameters, torch.zeros_like)
+
+
+@torch.inference_mode()
+def forward(model: Model, x: Tensor) -> Tensor:
+    """Logits `(N, classes)`, or `(L, N, classes)`, of images `x (N, M_in)`."""
+    _check(model, x)
+    for residual, steps in model.network.sections(dense=model.dense):
+        start = x
+        for step in steps:
+            x = _step(model, step, x, record=False)[0]
+        x = start + x if residual else x
+    return x
+
+
+@torch.no_grad()
+def loss_and_grads(model: Model, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    """The mean cross entropy, a number or `(L,)`, and its gradient at every parameter by name."""
+    grads: dict[str, Tensor] = {}
+    loss = _loss_and_backward(model, x, y, grads.update, reuse=False)
+    return loss, grads
+
+
+@torch.no_grad()
+def train_step(
+    model: Model,
+    x: Tensor,
+    y: Tensor,
+    *,
+    lr: float = 1e-4,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+    compile: bool = False,
+) -> Tensor:
+    """One step of Adam on one batch, in place; gives the loss before it, a number or `(L,)`, still on its device."""
+    model.step += 1
+    t = torch.full((), float(model.step), dtype=torch.float32, device=x.device)
+
+    def update(grads: dict[str, Tensor]) -> None:
+        adam(model, grads, t=t, lr=lr, betas=betas, eps=eps)
+
+    return _loss_and_backward(model, x, y, update, reuse=True)
+
+
+def evaluate(model: Model, x: Tensor, y: Tensor, *, batch: int = 1000) -> tuple[Tensor, Tensor]:
+    """How many images are classified correctly, and the sum of their losses: numbers, or one a lane."""
+    _check(model, x, y)
+    shape = () if model.lanes is None else (model.lanes,)
+    correct = torch.zeros(shape, dtype=torch.int64, device=x.device)
+    total = torch.zeros(shape, dtype=torch.float64, device=x.device)
+    for images, labels in zip(x.split(batch), y.split(batch), strict=True):
+        logits = forward(model, images)
+        correct += (logits.argmax(-1) == labels).sum(-1)
+        total += ops.cross_entropy(logits, labels)[0].sum(-1)
+    return correct, total
+
+
+@torch.no_grad()
+def inject(
+    model: Model,
+    prior: Model,
+    alpha: Any,
+    *,
+    mode: str = "interpolate",
+    layers: Iterable[str] | None = None,
+    biases: bool = True,
+    head: bool = False,
+) -> Model:
+    """The interpolation step of algorithm 1 on a whole network: `W <- (1 - alpha) W + alpha W_P`, layer by layer.
+
+    `alpha` is a number, one a lane, or a mapping from layer names to either; None leaves a lane untouched. `layers`
+    are those of the network's description unless given. Adam's moments and learned norms stay as they are. `head`
+    mixes the head as well, which the paper does not.
+    """
+    for name, alphas in alphas_by_layer(model, prior, alpha, mode=mode, layers=layers, head=head).items():
+        spec = model.network.layer(name).spec
+        W, b = (_with_lanes(model, f"{name}.{part}") for part in ("weight", "bias"))  # (L, M_out, M_in), (L, M_out)
+        w, b_p = prior.parameters[f"{name}.weight"], expand_bias(spec, prior.parameters[f"{name}.bias"])
+        for lanes, given in runs(alphas):
+            interpolate(W[lanes], spec, w, given, mode=mode)
+            for b_lane, a in zip(b[lanes], given if biases else (), strict=biases):
+                b_lane.mul_(1 - a if mode == "interpolate" else 1).add_(b_p, alpha=a)
+    return model
+
+
+def select(model: Model, lanes: Sequence[int]) -> Model:
+    """A new model of exactly these lanes, moments included."""
+    return model.select(lanes)
+
+
+def export(model: Model) -> dict[str, Any]:
+    """Everything that it takes to go on exactly, as NumPy arrays: parameters, Adam's moments, the step."""
+    return exported(model, to_numpy)
+
+
+def load(network: Network, arrays: Mapping[str, Any], *, dense: bool, dtype: Any = None, device: Any = None) -> Model:
+    """The model that `export` wrote, of whichever backend; `dtype` is that of the arrays unless given."""
+    kind = None if dtype is None else _dtype(dtype)
+
+    def convert(array: Any) -> Tensor:
+        return torch.tensor(array, dtype=kind, device=device or "cpu")
+
+    return loaded(network, arrays, dense=dense, convert=convert)
+
+
+def _loss_and_backward(model: Model, x: Tensor, y: Tensor, receive: Receive, *, reuse: bool) -> Tensor:
+    """The loss; `receive` is given each step's gradients on the way back, when its parameters are no longer needed.
+
+    With `reuse` the gradients of weights of one shape share one place, so that they must be used at once.
+    """
+    _check(model, x, y)
+    tape = []
+    first = True
+    for residual, steps in model.network.sections(dense=model.dense):
+        start, backwards = x, []
+        for step in steps:
+            x, backward = _step(model, step, x, first=first, reuse=reuse)
+            backwards.append((step.name, backward))
+            first = first and step.op != "linear"
+        x = start + x if residual else x
+        tape.append((residual, backwards))
+    losses, dx = ops.cross_entropy(x, y)  # (..., N), (..., N, classes)
+    dx /= len(y)
+    for residual, backwards in reversed(tape):
+        end = dx
+        for name, backward in reversed(backwards):
+            dx, own = backward(dx)
+            if own:
+                receive({f"{name}.{part}": gradient for part, gradient in own.items()})
+            if dx is None:  # below the first layer
+                return losses.mean(-1)
+        dx = end + dx if residual else dx
+    raise AssertionError("a network has a first layer")
+
+
+def _step(
+    model: Model, step: Step, x: Tensor, *, first: bool = False, reuse: bool = False, record: bool = True
+) -> tuple[Tensor, Any]:
+    weight: Any = model.parameters.get(f"{step.name}.weight")
+    bias: Any = model.parameters.get(f"{step.name}.bias")
+    match step.op:
+        case "linear" if model.dense:
+            room = _room(model, weight) if reuse else None
+            return ops.linear(x, weight, bias, first=first, room=room)
+        case "linear":
+            return ops.structured(x, step.of.spec, weight, bias, first=first, record=record)
+        case "norm":
+            return ops.layer_norm(x, step.of.features, weight, bias)
+        case "gelu":
+            return ops.gelu(x)
+        case "mean":
+            return ops.mean(x, step.of)
+    raise TypeError(f"{step.op!r} is not an operation of a network")
+
+
+def _room(model: Model, weight: Tensor) -> Tensor:
+    """A place for the gradient of any weight of this shape, kept from step to step."""
+    shape = str(tuple(weight.shape))
+    if shape not in model.scratch:
+        model.scratch[shape] = torch.empty_like(weight)
+    return model.scratch[shape]
+
+
+def _with_lanes(model: Model, name: str) -> Tensor:
+    """A view of a parameter that has a lane axis even where the model has none."""
+    tensor = model.parameters[name]
+    return tensor[None] if model.lanes is None else tensor
+
+
+def _check(model: Model, x: Tensor, y: Tensor | None = None) -> None:
+    batch_fits(model, x.shape, None if y is None else y.shape)
+    beside = model.parameters["head.bias"]
+    if x.dtype != beside.dtype or x.device != beside.device:
+        raise ArrayError(
+            f"images of {x.dtype} on {x.device} for a model of {beside.dtype} on {beside.device}",
+            f"convert them with .to({str(beside.device)!r}, {beside.dtype})",
+        )
+    if y is not None and (y.dtype != torch.int64 or y.device != x.device):
+        raise ArrayError(f"labels of {y.dtype} on {y.device}", f"convert them with .to({str(x.device)!r}, torch.int64)")
+
+
+def _dtype(dtype: Any) -> torch.dtype:
+    found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if not isinstance(found, torch.dtype) or not found.is_floating_point:
+        raise ArrayError(f"dtype is {dtype!r}", "use float32 or float64")
+    return found

@@ -1,0 +1,162 @@
+"""A network with its numbers, and the checks that both backends make of what they are given.
+
+Like `imlp.checks`, this looks only at shapes and numbers, never at an array library.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from imlp import checks
+from imlp.errors import AlphaError, ArrayError
+from imlp.networks import Network, check_layers, known
+
+Arrays = dict[str, Any]  # by parameter name: numpy.ndarray in the reference, torch.Tensor in accel
+
+
+@dataclass
+class Model:
+    """A prior, or an I-MLP (`dense`): one, or `lanes` of them along a leading axis of every parameter.
+
+    `first` and `second` are Adam's moments, `step` the number of steps taken. The verbs change a model in place.
+    """
+
+    network: Network
+    dense: bool
+    lanes: int | None
+    parameters: Arrays
+    first: Arrays
+    second: Arrays
+    step: int = 0
+    scratch: Arrays = field(default_factory=dict, repr=False)  # room that a backend keeps from step to step
+
+    @classmethod
+    def start(cls, network: Network, dense: bool, lanes: int | None, parameters: Arrays, zeros_like: Any) -> "Model":
+        """A model that has not been trained yet: no moments, no steps."""
+        first, second = ({name: zeros_like(p) for name, p in parameters.items()} for _ in range(2))
+        return cls(network, dense, lanes, parameters, first, second)
+
+    def select(self, lanes: Sequence[int]) -> "Model":
+        """A new model of exactly these lanes, moments included."""
+        chosen = lanes_chosen(self, lanes)
+        groups = (self.parameters, self.first, self.second)
+        parameters, first, second = ({name: array[chosen] for name, array in group.items()} for group in groups)
+        return Model(self.network, self.dense, len(chosen), parameters, first, second, self.step)
+
+
+def lanes_fit(dense: bool, lanes: int | None) -> None:
+    """Refuse lanes of a prior, and none at all."""
+    if lanes is None:
+        return
+    if isinstance(lanes, bool) or not isinstance(lanes, int) or lanes < 1:
+        raise ArrayError(f"lanes is {lanes!r}", "give at least 1, or None for a model without the lane axis")
+    if not dense:
+        raise ArrayError(f"{lanes} lanes of a prior", "one prior serves all lanes: use lanes=None, or dense=True")
+
+
+def batch_fits(model: Model, x_shape: Sequence[int], y_shape: Sequence[int] | None = None) -> None:
+    """Refuse images that are not `(N, M_in)` and labels that are not `(N,)`."""
+    c, h, w = model.network.image
+    if len(x_shape) != 2 or x_shape[1] != c * h * w:
+        raise ArrayError(
+            f"images of shape {tuple(x_shape)} for {model.network.name}", f"flatten them to (N, {c * h * w})"
+        )
+    if y_shape is not None and tuple(y_shape) != (x_shape[0],):
+        raise ArrayError(f"labels of shape {tuple(y_shape)} for {x_shape[0]} images", f"give {x_shape[0]} of them")
+
+
+def lanes_chosen(model: Model, lanes: Sequence[int]) -> list[int]:
+    """The indices of lanes to keep, each of which the model must have."""
+    if model.lanes is None:
+        raise ArrayError("the model has no lane axis to select from", "make it with lanes=1 or more")
+    chosen = list(lanes)
+    if not chosen:
+        raise ArrayError("no lanes selected", f"give at least one of 0 to {model.lanes - 1}")
+    for lane in chosen:
+        if lane not in range(model.lanes):
+            raise ArrayError(f"there is no lane {lane!r}", f"the lanes are 0 to {model.lanes - 1}")
+    return chosen
+
+
+def alphas_by_layer(
+    model: Model, prior: Model, alpha: Any, *, mode: str, layers: Iterable[str] | None, head: bool
+) -> dict[str, list[float | None]]:
+    """For each layer to be mixed, one alpha a lane; None leaves that lane's layer untouched.
+
+    `alpha` is a number, one a lane, or a mapping from layer names to either; a layer that a mapping leaves out is
+    left untouched. The head, if it is to be mixed, takes the alpha of the mapping's "head", or the common one.
+    """
+    if not model.dense or prior.dense:
+        raise ArrayError("inject mixes a prior into an I-MLP", "give the I-MLP (dense) first, then the prior")
+    if prior.network != model.network:
+        raise ArrayError(f"a prior of {prior.network.name} for {model.network.name}", "make both of one network")
+    checks.mode_known(mode)
+    names = model.network.interpolated if layers is None else check_layers(model.network, layers)
+    names = (*names, "head") if head else names
+    if isinstance(alpha, Mapping):
+        for name in alpha:
+            known(name, names, "layer in alpha")
+        given = {name: alpha[name] for name in names if name in alpha}
+    else:
+        given = dict.fromkeys(names, alpha)
+    return {name: _one_a_lane(value, model.lanes) for name, value in given.items()}
+
+
+def _one_a_lane(alpha: Any, lanes: int | None) -> list[float | None]:
+    n = 1 if lanes is None else lanes
+    several = isinstance(alpha, (list, tuple)) or getattr(alpha, "ndim", 0) == 1
+    values = list(alpha) if several else [alpha] * n
+    if len(values) != n or (several and lanes is None):
+        remedy = "give a single one" if lanes is None else f"give one, or a list of {n}"
+        raise AlphaError(
+            f"{len(values)} alphas for {'a model without lanes' if lanes is None else f'{n} lanes'}", remedy
+        )
+    return [None if value is None else checks.alphas(value, None)[0] for value in values]
+
+
+def runs(alphas: Sequence[float | None]) -> Iterator[tuple[slice, list[float]]]:
+    """Neighbouring lanes that have an alpha, to be mixed in one go.
+
+    >>> list(runs([0.1, 0.2, None, 0.4]))
+    [(slice(0, 2, None), [0.1, 0.2]), (slice(3, 4, None), [0.4])]
+    """
+    start = 0
+    for lane, alpha in enumerate([*alphas, None]):
+        if alpha is None:
+            if start < lane:
+                yield slice(start, lane), [a for a in alphas[start:lane] if a is not None]
+            start = lane + 1
+
+
+def exported(model: Model, to_numpy: Callable[[Any], np.ndarray]) -> dict[str, np.ndarray]:
+    """Everything that it takes to go on exactly, by name: `conv1.weight`, ..., `adam.first.conv1.weight`, ...."""
+    groups = {"": model.parameters, "adam.first.": model.first, "adam.second.": model.second}
+    arrays = {
+        prefix + name: to_numpy(array).copy() for prefix, group in groups.items() for name, array in group.items()
+    }
+    return arrays | {"adam.step": np.array(model.step)}
+
+
+def loaded(network: Network, arrays: Mapping[str, Any], *, dense: bool, convert: Callable[[Any], Any]) -> Model:
+    """The model that `exported` wrote; every name and shape is checked against the network."""
+    shapes = network.shapes(dense=dense)
+    prefixes = ("", "adam.first.", "adam.second.")
+    expected = {prefix + name for prefix in prefixes for name in shapes} | {"adam.step"}
+    for name in sorted(expected - set(arrays)):
+        raise ArrayError(f"{network.name}: array {name} is missing", "give everything that export wrote")
+    for name in sorted(set(arrays) - expected):
+        raise ArrayError(f"{network.name} has no array {name}", "load with the network and dense that were exported")
+    head = np.shape(arrays["head.bias"])
+    lanes = head[0] if len(head) == 2 else None
+    lanes_fit(dense, lanes)
+    groups: list[Arrays] = []
+    for prefix in prefixes:
+        for name, shape in shapes.items():
+            given, wanted = np.shape(arrays[prefix + name]), shape if lanes is None else (lanes, *shape)
+            if given != wanted:
+                raise ArrayError(f"{network.name}: array {prefix}{name} has shape {given}", f"it must have {wanted}")
+        groups.append({name: convert(arrays[prefix + name]) for name in shapes})
+    parameters, first, second = groups
+    return Model(network, dense, lanes, parameters, first, second, int(arrays["adam.step"]))

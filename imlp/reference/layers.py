@@ -1,0 +1,134 @@
+"""The operations of a network, each forward beside its backward.
+
+Each returns its output and a function that turns `dy`, the loss's gradient there, into `dx` and the gradients of the
+operation's own parameters by name. Leading lane axes pass through: `...` stands for `(L,)` or nothing.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+from math import pi, prod, sqrt
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from scipy.special import erf
+
+from imlp.reference.verbs import expand_bias, matrix
+from imlp.spec import Spec
+
+Gradients = dict[str, np.ndarray]
+Backward = Callable[[np.ndarray], tuple[np.ndarray, Gradients]]
+
+
+def linear(x: np.ndarray, W: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, Backward]:
+    """A dense layer, `y = x W^T + b`, with `x (..., N, M_in)`, `W (..., M_out, M_in)`, `b (..., M_out)`.
+
+    >>> y, backward = linear(np.array([[1.0, 2.0]]), np.array([[3.0, 5.0]]), np.array([0.5]))
+    >>> y, backward(np.array([[1.0]]))[0]
+    (array([[13.5]]), array([[3., 5.]]))
+    """
+
+    def backward(dy: np.ndarray) -> tuple[np.ndarray, Gradients]:
+        return dy @ W, {"weight": dy.mT @ x, "bias": dy.sum(axis=-2)}
+
+    return x @ W.mT + b[..., None, :], backward
+
+
+def structured(x: np.ndarray, spec: Spec, w: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, Backward]:
+    """A prior layer through its matrix, `y = x W_P^T + b_P`.
+
+    `W_P` holds number `k` of `w` at several places, so that `dw_k` is the sum of `dW_P = dy^T x` over them. (All of
+    `dW_P` and then the sum: one product by BLAS is faster than the entries one by one.)
+    """
+    places, filled_by, bias_filled_by = pattern(spec)
+    W_P: Any = sparse.csr_array((w.ravel()[filled_by], places.indices, places.indptr), shape=places.shape)
+    if 8 * spec.nnz > W_P.shape[0] * W_P.shape[1]:
+        W_P = W_P.toarray()  # from here on BLAS is faster than a sparse product
+
+    def backward(dy: np.ndarray) -> tuple[np.ndarray, Gradients]:
+        dW_P = dy.T @ x  # (M_out, M_in)
+        dw = np.bincount(filled_by, weights=dW_P[places.nonzero()], minlength=w.size).reshape(w.shape)
+        db = np.bincount(bias_filled_by, weights=dy.sum(axis=0), minlength=b.size)
+        return (W_P.T @ dy.T).T, {"weight": dw, "bias": db}
+
+    return (W_P @ x.T).T + b[bias_filled_by], backward
+
+
+@lru_cache(maxsize=64)
+def pattern(spec: Spec) -> tuple[sparse.csr_array, np.ndarray, np.ndarray]:
+    """Which number fills what: `matrix` of the numbers 1, 2, ..., that numbering from 0 by entry, and the bias's.
+
+    >>> from imlp.spec import Shared
+    >>> pattern(Shared(2, 1, 1))[0].toarray()
+    array([[1., 0.],
+           [0., 1.]])
+    """
+    n = prod(spec.weight_shape or ())
+    numbered = matrix(spec, np.arange(1.0, n + 1).reshape(spec.weight_shape or ()))
+    bias = expand_bias(spec, np.arange(prod(spec.bias_shape or ())))
+    return numbered, numbered.data.astype(int) - 1, bias.astype(int)
+
+
+def layer_norm(
+    x: np.ndarray, features: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
+) -> tuple[np.ndarray, Backward]:
+    """`y = (x - mean) / sqrt(var + eps)` over each run of `features` numbers; then `weight y + bias`, if learned.
+
+    With `d` the gradient at the normalised `z`:  `dx = (d - mean(d) - z mean(d z)) / sqrt(var + eps)`.
+    """
+    runs = x.reshape(*x.shape[:-1], -1, features)  # (..., N, R, features)
+    centred = runs - runs.mean(axis=-1, keepdims=True)
+    deviation = np.sqrt((centred**2).mean(axis=-1, keepdims=True) + eps)
+    z = centred / deviation
+    scale, shift = (1.0, 0.0) if weight is None else (weight[..., None, None, :], bias[..., None, None, :])
+
+    def backward(dy: np.ndarray) -> tuple[np.ndarray, Gradients]:
+        dy = dy.reshape(z.shape)
+        d = scale * dy
+        dx = (d - d.mean(axis=-1, keepdims=True) - z * (d * z).mean(axis=-1, keepdims=True)) / deviation
+        own = {} if weight is None else {"weight": (dy * z).sum(axis=(-3, -2)), "bias": dy.sum(axis=(-3, -2))}
+        return dx.reshape(x.shape), own
+
+    return (scale * z + shift).reshape(x.shape), backward
+
+
+def gelu(x: np.ndarray) -> tuple[np.ndarray, Backward]:
+    """`y = x Phi(x)`, with `Phi(x) = (1 + erf(x / sqrt 2)) / 2`; and `y' = Phi(x) + x phi(x)`.
+
+    >>> gelu(np.array([0.0, 1.0]))[0].round(4)
+    array([0.    , 0.8413])
+    """
+    Phi = (1 + erf(x / sqrt(2))) / 2
+
+    def backward(dy: np.ndarray) -> tuple[np.ndarray, Gradients]:
+        phi = np.exp(-(x**2) / 2) / sqrt(2 * pi)
+        return dy * (Phi + x * phi), {}
+
+    return x * Phi, backward
+
+
+def mean(x: np.ndarray, rows: int) -> tuple[np.ndarray, Backward]:
+    """The mean over `rows` runs of features: `(..., N, rows C)` to `(..., N, C)`.
+
+    >>> mean(np.array([[1.0, 2.0, 3.0, 4.0]]), rows=2)[0]
+    array([[2., 3.]])
+    """
+
+    def backward(dy: np.ndarray) -> tuple[np.ndarray, Gradients]:
+        return np.concatenate([dy] * rows, axis=-1) / rows, {}
+
+    return x.reshape(*x.shape[:-1], rows, -1).mean(axis=-2), backward
+
+
+def cross_entropy(logits: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """`-log softmax(logits)[y]` of each image, `(..., N)`; and its gradient at the logits, `softmax - onehot(y)`.
+
+    >>> cross_entropy(np.array([[0.0, 0.0]]), np.array([1]))
+    (array([0.69314718]), array([[ 0.5, -0.5]]))
+    """
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    log_softmax = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    n = np.arange(len(y))
+    gradient = np.exp(log_softmax)
+    gradient[..., n, y] -= 1
+    return -log_softmax[..., n, y], gradient

@@ -1,0 +1,183 @@
+"""The verbs on whole networks: forward, backward, one training step, one interpolation step of algorithm 1.
+
+Nothing here knows a particular network: `Network.sections` says what to do, `layers` how.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from imlp.errors import ArrayError
+from imlp.init import network_parameters
+from imlp.model import Model, alphas_by_layer, batch_fits, exported, lanes_fit, loaded, runs
+from imlp.networks import Network, Step
+from imlp.reference import layers as ops
+from imlp.reference.adam import adam
+from imlp.reference.verbs import expand_bias, interpolate
+
+
+def init(
+    network: Network, *, dense: bool, seed: int, lanes: int | None = None, dtype: Any = None, device: Any = None
+) -> Model:
+    """The prior (`dense=False`), one I-MLP, or `lanes` of them that start from the same numbers.
+
+    >>> from imlp import networks
+    >>> init(networks.mixer(), dense=True, seed=0, lanes=3).parameters["embed.bias"].shape
+    (3, 2048)
+    """
+    _float64_on_cpu(dtype, device)
+    lanes_fit(dense, lanes)
+    parameters = network_parameters(network, dense=dense, seed=seed)
+    if lanes is not None:
+        parameters = {name: np.stack([value] * lanes) for name, value in parameters.items()}
+    return Model.start(network, dense, lanes, parameters, np.zeros_like)
+
+
+def forward(model: Model, x: Any) -> np.ndarray:
+    """Logits `(N, classes)`, or `(L, N, classes)`, of images `x (N, M_in)`."""
+    return _run(model, _images(model, x))[0]
+
+
+def loss_and_grads(model: Model, x: Any, y: Any) -> tuple[Any, dict[str, np.ndarray]]:
+    """The mean cross entropy, a number or `(L,)`, and its gradient at every parameter by name."""
+    x, y = _images(model, x), np.asarray(y)
+    batch_fits(model, x.shape, y.shape)
+    logits, backward = _run(model, x)
+    losses, dlogits = ops.cross_entropy(logits, y)  # (..., N), (..., N, classes)
+    return losses.mean(axis=-1), backward(dlogits / len(y))
+
+
+def train_step(
+    model: Model,
+    x: Any,
+    y: Any,
+    *,
+    lr: float = 1e-4,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+    compile: bool = False,
+) -> Any:
+    """One step of Adam on one batch, in place; gives the loss before it, a number or `(L,)`."""
+    if compile:
+        raise ArrayError("the reference backend cannot compile a step", "use compile=False, or the accel backend")
+    loss, grads = loss_and_grads(model, x, y)
+    adam(model, grads, lr=lr, betas=betas, eps=eps)
+    return loss
+
+
+def evaluate(model: Model, x: Any, y: Any, *, batch: int = 1000) -> tuple[np.ndarray, np.ndarray]:
+    """How many images are classified correctly, and the sum of their losses: numbers, or one a lane."""
+    x, y = _images(model, x), np.asarray(y)
+    batch_fits(model, x.shape, y.shape)
+    correct, total = (np.zeros(() if model.lanes is None else model.lanes, dtype=dtype) for dtype in (np.int64, float))
+    for start in range(0, len(x), batch):
+        labels = y[start : start + batch]
+        logits = forward(model, x[start : start + batch])
+        correct += (logits.argmax(axis=-1) == labels).sum(axis=-1)
+        total += ops.cross_entropy(logits, labels)[0].sum(axis=-1)
+    return correct, total
+
+
+def inject(
+    model: Model,
+    prior: Model,
+    alpha: Any,
+    *,
+    mode: str = "interpolate",
+    layers: Iterable[str] | None = None,
+    biases: bool = True,
+    head: bool = False,
+) -> Model:
+    """The interpolation step of algorithm 1 on a whole network: `W <- (1 - alpha) W + alpha W_P`, layer by layer.
+
+    `alpha` is a number, one a lane, or a mapping from layer names to either; None leaves a lane untouched. `layers`
+    are those of the network's description unless given. Adam's moments and learned norms stay as they are. `head`
+    mixes the head as well, which the paper does not.
+    """
+    for name, alphas in alphas_by_layer(model, prior, alpha, mode=mode, layers=layers, head=head).items():
+        spec = model.network.layer(name).spec
+        W, b = (_with_lanes(model, f"{name}.{part}") for part in ("weight", "bias"))  # (L, M_out, M_in), (L, M_out)
+        w, b_p = prior.parameters[f"{name}.weight"], expand_bias(spec, prior.parameters[f"{name}.bias"])
+        for lanes, given in runs(alphas):
+            W[lanes] = interpolate(W[lanes], spec, w, given, mode=mode)
+            a = np.array(given)[:, None]
+            if biases:
+                b[lanes] = (1 - a if mode == "interpolate" else 1) * b[lanes] + a * b_p
+    return model
+
+
+def select(model: Model, lanes: Sequence[int]) -> Model:
+    """A new model of exactly these lanes, moments included."""
+    return model.select(lanes)
+
+
+def export(model: Model) -> dict[str, np.ndarray]:
+    """Everything that it takes to go on exactly: parameters, Adam's moments, the step."""
+    return exported(model, np.asarray)
+
+
+def load(network: Network, arrays: Mapping[str, Any], *, dense: bool, dtype: Any = None, device: Any = None) -> Model:
+    """The model that `export` wrote."""
+    _float64_on_cpu(dtype, device)
+    return loaded(network, arrays, dense=dense, convert=partial(np.array, dtype=np.float64))
+
+
+def _run(model: Model, x: np.ndarray) -> tuple[np.ndarray, Any]:
+    """The logits, and a function from their gradient to that of every parameter."""
+    tape = []
+    for residual, steps in model.network.sections(dense=model.dense):
+        start = x
+        backwards = []
+        for step in steps:
+            x, backward = _step(model, step, x)
+            backwards.append((step.name, backward))
+        x = start + x if residual else x
+        tape.append((residual, backwards))
+
+    def backward_all(dx: np.ndarray) -> dict[str, np.ndarray]:
+        grads: dict[str, np.ndarray] = {}
+        for residual, backwards in reversed(tape):
+            end = dx
+            for name, backward in reversed(backwards):
+                dx, own = backward(dx)
+                grads |= {f"{name}.{part}": gradient for part, gradient in own.items()}
+            dx = end + dx if residual else dx
+        return grads
+
+    return x, backward_all
+
+
+def _step(model: Model, step: Step, x: np.ndarray) -> tuple[np.ndarray, ops.Backward]:
+    weight: Any = model.parameters.get(f"{step.name}.weight")
+    bias: Any = model.parameters.get(f"{step.name}.bias")
+    match step.op:
+        case "linear" if model.dense:
+            return ops.linear(x, weight, bias)
+        case "linear":
+            return ops.structured(x, step.of.spec, weight, bias)
+        case "norm":
+            return ops.layer_norm(x, step.of.features, weight, bias)
+        case "gelu":
+            return ops.gelu(x)
+        case "mean":
+            return ops.mean(x, step.of)
+    raise TypeError(f"{step.op!r} is not an operation of a network")
+
+
+def _images(model: Model, x: Any) -> np.ndarray:
+    x = np.asarray(x, dtype=np.float64)
+    batch_fits(model, x.shape)
+    return x
+
+
+def _with_lanes(model: Model, name: str) -> np.ndarray:
+    """A view of a parameter that has a lane axis even where the model has none."""
+    array = model.parameters[name]
+    return array[None] if model.lanes is None else array
+
+
+def _float64_on_cpu(dtype: Any, device: Any) -> None:
+    if dtype not in (None, "float64", np.float64) or device not in (None, "cpu"):
+        raise ArrayError(f"the reference backend got dtype {dtype}, device {device}", "it has float64 on the cpu only")
