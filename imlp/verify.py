@@ -49,7 +49,9 @@ def layer_errors(spec: Spec, *, dtype: str = "float32", device: str = "cpu", see
         "apply": lambda: [
             (accel.apply(spec, *map(on_device, (weight, bias, x))), reference.apply(spec, w, b, xs)),
         ],
-        "gradients": lambda: list(zip(_gradients(accel, spec, w, b, xs, dys, on_device), _adjoints(spec, w, xs, dys))),
+        "gradients": lambda: list(
+            zip(_gradients(accel, spec, w, b, xs, dys, on_device), _adjoints(spec, w, xs, dys), strict=True)
+        ),
         "interpolate": lambda: [
             (accel.interpolate(on_device(dense), spec, on_device(weight), 0.3), reference.interpolate(W, spec, w, 0.3))
         ],
