@@ -7,7 +7,7 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.table import Table
 
-from imlp.commands.info import facts_of_this_machine
+from imlp.about import facts_of_this_machine
 
 console = Console(highlight=False, width=110)
 

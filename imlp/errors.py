@@ -31,3 +31,19 @@ class BackendError(ImlpError):
 
 class FileError(ImlpError):
     """A file that cannot be read or written."""
+
+
+class ConfigError(ImlpError, ValueError):
+    """A setting of a run that does not exist or cannot be."""
+
+
+class RunError(ImlpError):
+    """A run that cannot start, go on or be read."""
+
+
+class NonFiniteError(ImlpError, ArithmeticError):
+    """A loss that is not finite, found before anything was changed: in which lanes, and from which layer on."""
+
+    def __init__(self, lanes: list[int], layer: str):
+        self.lanes, self.layer = lanes, layer
+        super().__init__(f"the loss of lanes {lanes} is not finite, from {layer} on", "try a smaller learning rate")

@@ -16,12 +16,18 @@ def write_whole(path: str | Path) -> Iterator[BinaryIO]:
     >>> with write_whole("/tmp/example.bin") as file:
     ...     _ = file.write(b"whole")
     """
+    with whole_file(path) as partial, open(partial, "wb") as file:
+        yield file
+
+
+@contextmanager
+def whole_file(path: str | Path) -> Iterator[Path]:
+    """A name beside `path` to write to; what is there at the end takes the place of `path`, or nothing does."""
     path = Path(path)
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with open(partial, "wb") as file:
-            yield file
-            file.flush()
+        yield partial
+        with open(partial, "rb+") as file:
             os.fsync(file.fileno())
         os.replace(partial, path)
         _sync_folder(path.parent)

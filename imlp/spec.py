@@ -46,6 +46,11 @@ class Spec:
         return self.matrix_shape[0]
 
     @property
+    def rank(self) -> int:
+        """The dimension of the prior's subspace: how many numbers of the weight fill at least one entry."""
+        return 0 if self.weight_shape is None else prod(self.weight_shape)
+
+    @property
     def n_parameters(self) -> int:
         """Weights and biases of the small layer."""
         return sum(prod(shape) for shape in (self.weight_shape, self.bias_shape) if shape is not None)
@@ -143,6 +148,11 @@ class Conv(Spec):
     @property
     def nnz(self) -> int:
         y, x = (sum(len(self.outputs_reached(axis, tap)) for tap in range(self.kernels[axis])) for axis in (0, 1))
+        return self.out_channels * (self.in_shape[0] // self.groups) * y * x
+
+    @property
+    def rank(self) -> int:
+        y, x = (sum(bool(self.outputs_reached(axis, tap)) for tap in range(self.kernels[axis])) for axis in (0, 1))
         return self.out_channels * (self.in_shape[0] // self.groups) * y * x
 
 
@@ -268,6 +278,10 @@ class Chain(Spec):
     @property
     def nnz(self) -> int:
         return self.matrix_shape[0] if self.core is None else self.core.nnz
+
+    @property
+    def rank(self) -> int:
+        return 0 if self.core is None else self.core.rank
 
 
 def _set(spec: Spec, name: str, value: object) -> None:

@@ -148,20 +148,20 @@ def project(dense: Tensor, spec: Spec) -> Tensor | None:
             entries = _entries(lane, diagonal)
             entries = entries.sum(repeated, keepdim=True) if repeated else entries
             _numbers(weight, _once(diagonal)).add_(entries)
-    weights /= _counts(spec, dense.dtype, dense.device)
+    weights /= entries_filled(spec, dense.dtype, dense.device).clamp(min=1)
     return weights.view(*dense.shape[:-2], *spec.weight_shape)
 
 
 @lru_cache(maxsize=1024)
-def _counts(spec: Spec, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """How many entries each number of the weight fills, at least 1."""
+def entries_filled(spec: Spec, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """How many entries of the matrix each number of the weight fills."""
     counts = np.zeros(prod(spec.weight_shape or ()))
     for diagonal in diagonals(spec):
         once = [axis for axis in diagonal.axes if axis.weight]
         steps = [axis.weight * counts.itemsize for axis in once]
         view = np.lib.stride_tricks.as_strided(counts[diagonal.weight :], [axis.size for axis in once], steps)
         view += prod(axis.size for axis in diagonal.axes if not axis.weight)
-    return torch.as_tensor(np.maximum(counts, 1).reshape(spec.weight_shape or ())).to(device, dtype)
+    return torch.as_tensor(counts.reshape(spec.weight_shape or ())).to(device, dtype)
 
 
 def to_numpy(array: Tensor) -> np.ndarray:

@@ -34,7 +34,7 @@ MUTANTS: dict[str, tuple[ModuleType, str, str]] = {
     "a carry overlooked": (diagonals, " or reach[k] >= digit.size", ""),
     "a forgotten scale": (verbs, "dense.mul_(keep)", "dense.mul_(1)"),
     "a forgotten alpha": (verbs, "alpha=alpha)", "alpha=1)"),
-    "a sum for a mean": (verbs, "weights /= _counts", "weights *= _counts"),
+    "a sum for a mean": (verbs, "weights /= entries_filled", "weights *= entries_filled"),
     "a bias not permuted": (verbs, "if core + 1 == len(parts)", "if True"),
 }
 
@@ -58,7 +58,7 @@ def clean():
     for module, names in before.items():
         vars(module).update(names)
     chain.diagonals.cache_clear()
-    verbs._counts.cache_clear()
+    verbs.entries_filled.cache_clear()
 
 
 def test_the_right_code_survives():
@@ -78,7 +78,7 @@ def test_a_mistake_is_noticed(name, monkeypatch):
     exec(compile(source.replace(right, wrong), module.__file__, "exec"), vars(mutant))
     adopt(module, mutant)
     chain.diagonals.cache_clear()
-    verbs._counts.cache_clear()
+    verbs.entries_filled.cache_clear()
     assert not survives()
 
 

@@ -1,0 +1,23 @@
+"""The bias meter without the matrix: a number of the weight that fills `n` entries adds `n` times its square."""
+
+import torch
+from torch import Tensor
+
+from imlp.accel.verbs import entries_filled, project
+from imlp.spec import Spec
+
+
+@torch.no_grad()
+def measure(dense: Tensor, spec: Spec, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Share and distance of one matrix `(M_out, M_in)`, or of each lane of a stack, on their device.
+
+    >>> from imlp.spec import Shared
+    >>> measure(torch.tensor([[1.0, 0.0], [0.0, 3.0]]), Shared(2, 1, 1), torch.tensor([[4.0]]))
+    (tensor(0.8000), tensor(0.5000))
+    """
+    found = project(dense, spec)
+    assert found is not None  # a layer that is measured has a weight
+    own = tuple(range(-weight.ndim, 0))
+    kept = (found.square() * entries_filled(spec, dense.dtype, dense.device)).sum(own)
+    whole = torch.linalg.vector_norm(dense, dim=(-2, -1)).square()
+    return kept / whole, torch.linalg.vector_norm(found - weight, dim=own) / torch.linalg.vector_norm(weight)

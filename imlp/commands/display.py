@@ -1,0 +1,124 @@
+"""How a run is watched: a live table where there is a terminal, plain lines where there is none."""
+
+import time
+from typing import Any
+
+from rich.console import Group
+from rich.live import Live
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from imlp.commands.console import err, out
+from imlp.train.callbacks import Callback, Row
+from imlp.train.loop import Trainer
+
+SHOWN = 14  # epochs in the live table; earlier ones scroll out of it, and stay in metrics.jsonl
+
+
+class Watch(Callback):
+    """A bar within the epoch with images a second and the time left, above a table that grows by epoch."""
+
+    def __init__(self) -> None:
+        columns = (
+            TextColumn("epoch {task.fields[epoch]}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[speed]:,.0f} images/s"),
+            TimeRemainingColumn(),
+        )
+        self.progress = Progress(*columns, console=err)
+        self.live = Live(console=err, refresh_per_second=4, transient=True)
+        self.rows: list[list[Row]] = []
+
+    def started(self, trainer: Trainer) -> None:
+        state, config = trainer.state, trainer.config
+        self.epochs, self.steps = config.epochs, trainer.steps
+        done = state.epoch * trainer.steps + state.step
+        self.task = self.progress.add_task(
+            "", total=config.epochs * trainer.steps, completed=done, epoch=self._epoch(state.epoch), speed=0.0
+        )
+        self.titles = ["prior", *(lane.title for lane in config.lanes)]
+        self.rows = [[row for row in state.rows if row["epoch"] == e + 1] for e in range(state.epoch)]
+        self.images, self.since = 0, time.monotonic()
+        self._show()
+        self.live.start()
+
+    def stepped(self, trainer: Trainer, images: int) -> None:
+        self.images += images
+        speed = self.images / max(1e-9, time.monotonic() - self.since)
+        self.progress.update(self.task, advance=1, epoch=self._epoch(trainer.state.epoch), speed=speed)
+
+    def epoch_ended(self, trainer: Trainer, rows: list[Row], seconds: dict[str, float]) -> None:
+        self.rows.append(rows)
+        self.images, self.since = 0, time.monotonic()
+        self._show()
+
+    def warned(self, text: str) -> None:
+        err.print(f"[yellow]warning:[/] {text}")
+
+    def close(self) -> None:
+        """Give the terminal back, whatever ended the run."""
+        self.live.stop()
+
+    def _epoch(self, epoch: int) -> str:
+        return f"{min(epoch + 1, self.epochs)}/{self.epochs}"
+
+    def _show(self) -> None:
+        self.live.update(Group(accuracy_table(self.titles, self.rows[-SHOWN:]), self.progress))
+
+
+class Lines(Callback):
+    """One plain line an epoch, for logs and pipes."""
+
+    def started(self, trainer: Trainer) -> None:
+        if trainer.state.epoch or trainer.state.step:
+            out.print(f"going on in epoch {trainer.state.epoch + 1} after step {trainer.state.step}", soft_wrap=True)
+
+    def epoch_ended(self, trainer: Trainer, rows: list[Row], seconds: dict[str, float]) -> None:
+        parts = [f"{row['name']} {100 * row['test_accuracy']:.2f} %" for row in rows]
+        speed = len(trainer.data.x) / seconds["train"]
+        took = sum(seconds.values())
+        line = f"epoch {rows[0]['epoch']}/{trainer.config.epochs}: {'; '.join(parts)} ({took:.1f} s, {speed:,.0f} images/s)"
+        out.print(line, soft_wrap=True, markup=False)
+
+    def warned(self, text: str) -> None:
+        err.print(f"warning: {text}", soft_wrap=True, markup=False)
+
+
+class Silent(Callback):
+    """Warnings only."""
+
+    def warned(self, text: str) -> None:
+        err.print(f"warning: {text}", soft_wrap=True, markup=False)
+
+
+def accuracy_table(titles: list[str], epochs: list[list[Row]]) -> Table:
+    """Test accuracy by epoch, a column for the prior and for each lane."""
+    table = Table(title="test accuracy, %")
+    table.add_column("epoch", justify="right")
+    for title in titles:
+        table.add_column(title, justify="right")
+    for rows in epochs:
+        by_lane = {row["lane"]: f"{100 * row['test_accuracy']:.2f}" for row in rows}
+        cells = [by_lane.get("prior" if k == 0 else k - 1, "stopped") for k in range(len(titles))]
+        table.add_row(str(rows[0]["epoch"]), *cells)
+    return table
+
+
+def result_table(result: dict[str, Any], prior_name: str) -> Table:
+    """The end of a run: each model's accuracy, before and after the mixing, and its loss."""
+    table = Table(title=f"{result['network']} on {result['data']}, {result['epochs']} epochs", title_justify="left")
+    for column in ("model", "parameters", "test accuracy, %", "before mixing, %", "test loss", "bias share"):
+        table.add_column(column, justify="left" if column == "model" else "right")
+    for row in result["models"]:
+        prior = row["lane"] == "prior"
+        parameters = result["parameters"]["prior" if prior else "dense"]
+        before = "" if prior else f"{100 * row['test_accuracy_before']:.2f}"
+        shares = [found["share"] for found in row.get("bias", {}).values()]
+        share = f"{sum(shares) / len(shares):.3f}" if shares else ""
+        accuracy = f"{100 * row['test_accuracy']:.2f}"
+        name = prior_name if prior else row["name"]
+        table.add_row(name, f"{parameters:,}", accuracy, before, f"{row['test_loss']:.3f}", share)
+    for stop in result["stopped"]:
+        table.add_row(f"lane {stop['lane']}", "", "stopped", "", f"epoch {stop['epoch']}, step {stop['step']}", "")
+    return table

@@ -1,0 +1,287 @@
+"""`train`: one prior and one or more lanes beside it."""
+
+import dataclasses
+import inspect
+import json as json_format
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin
+
+import typer
+from rich.progress import Progress
+from rich.table import Table
+
+from imlp import verify
+from imlp.backend import backend as get_backend
+from imlp.commands import display
+from imlp.commands.console import err, out, print_json
+from imlp.errors import ConfigError, RunError
+from imlp.train import config as configuration
+from imlp.train import data as data_sets
+from imlp.train import machine
+from imlp.train.callbacks import Callback, TensorBoard
+from imlp.train.config import Config, Lane
+from imlp.train.loop import Interrupted, Trainer
+
+PRIORS = {"cnn": "S-CNN (prior)", "mixer": "MLP-Mixer (prior)", "mlp1": "S-CNN (prior)", "mlp2": "S-CNN (prior)"}
+RUN = "This run"
+
+
+def _run_option(help: str, *names: str, **more: Any) -> Any:
+    return typer.Option(*names, help=help, rich_help_panel=RUN, **more)
+
+
+def settings_as_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a command an option for every setting of `Config` and `Lane`, documented where the setting is."""
+    own = [p for p in inspect.signature(function, eval_str=True).parameters.values() if p.name != "settings"]
+    added = []
+    for f in (*dataclasses.fields(Lane), *dataclasses.fields(Config)):
+        if f.name == "lanes":
+            continue
+        kind, shown = _option_type(f), configuration.shown_default(f)
+        names = [f"--{f.name.replace('_', '-')}"]
+        names = [f"{names[0]}/--no-{names[0][2:]}"] if kind is bool else names
+        help = f"{f.metadata['help']} Default {shown}." if shown else f.metadata["help"]
+        option = typer.Option(*names, help=help, rich_help_panel=f.metadata["panel"], show_default=False)
+        annotation = Annotated[kind | None, option]  # type: ignore[operator]
+        added.append(inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation))
+    keyword = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
+
+    def command(**given: Any) -> None:
+        mine = {p.name: given.pop(p.name) for p in own}
+        function(settings={name: value for name, value in given.items() if value is not None}, **mine)
+
+    command.__doc__, command.__name__ = function.__doc__, function.__name__
+    command.__signature__ = inspect.Signature([*keyword, *added])  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in (*keyword, *added)}
+    return command
+
+
+def _option_type(f: "dataclasses.Field[Any]") -> Any:
+    if f.name in ("alpha", "layers", "options"):
+        return list[str]
+    return get_args(f.type)[0] if get_origin(f.type) is not None else f.type
+
+
+def config_of(file: Path | None, settings: dict[str, Any]) -> Config:
+    """The configuration of a file, with the options of the command line over it."""
+    values = configuration.read(file) if file is not None else {}
+    lane = {f.name: settings.pop(f.name) for f in dataclasses.fields(Lane) if f.name in settings}
+    if "options" in settings:
+        settings["options"] = {**values.get("options", {}), **dict(map(_option, settings["options"]))}
+    values |= settings
+    if "lanes" not in values or "alpha" in lane:
+        alphas = lane.pop("alpha", ["0.5"])
+        values["lanes"] = [_lane(alpha, lane) for alpha in alphas]
+    elif lane:
+        values["lanes"] = [{**one, **lane} for one in values["lanes"]]
+    config: Config = configuration.from_mapping(Config, values)
+    return config
+
+
+def _lane(alpha: str, common: dict[str, Any]) -> dict[str, Any]:
+    """`0.01@step` is alpha 0.01 after every step."""
+    alpha, at, every = alpha.partition("@")
+    return {**common, "alpha": alpha, **({"every": every} if at else {})}
+
+
+def _option(text: str) -> tuple[str, Any]:
+    """`residual=false` as a name and a value."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ConfigError(f"--options {text!r}", "write NAME=VALUE, for example residual=false")
+    try:
+        return name, json_format.loads(value)
+    except json_format.JSONDecodeError:
+        return name, value
+
+
+@settings_as_options
+def train(
+    config: Annotated[Path | None, _run_option("Settings from a TOML file; options of the command line win.")] = None,
+    out_folder: Annotated[
+        Path | None, _run_option("The run's folder. Default: runs/NETWORK-DATA-HASH of the settings.", "--out")
+    ] = None,
+    resume: Annotated[bool, _run_option("Go on with the run in the folder, or start it.", "--resume")] = False,
+    again: Annotated[bool, _run_option("Delete the run in the folder and start anew.", "--again")] = False,
+    estimate: Annotated[bool, _run_option("Only print parameters, memory and expected time.", "--estimate")] = False,
+    check: Annotated[bool, _run_option("Check the network against the reference first.", "--verify/--no-verify")] = True,
+    quiet: Annotated[bool, _run_option("Print only warnings and the result.", "--quiet")] = False,
+    json: Annotated[bool, _run_option("Print only the result, as JSON.", "--json")] = False,
+    tensorboard: Annotated[bool, _run_option("Also write TensorBoard's files.", "--tensorboard")] = False,
+    *,
+    settings: dict[str, Any],
+) -> None:
+    """Train a prior and one or more I-MLPs beside it: W <- (1 - alpha) W + alpha W_P after every epoch.
+
+    The first things to try:
+
+    - `train`: the CNN pair on the embedded data set, alpha 0.5
+    - `train --alpha 0 --alpha 0.01 --alpha 1`: three lanes beside one prior; alpha 0 is the plain MLP
+    - `train --alpha 1@step --alpha decay:0.5:2`: after every step; decaying over the epochs
+    - `train --data cifar10 --epochs 100`: the paper's setting, after `data fetch cifar10`
+    """
+    chosen = config_of(config, settings)
+    get_backend(chosen.backend)  # before anything slow: it names what is missing
+    folder = out_folder or Path("runs") / f"{chosen.network}-{Path(chosen.data).name}-{chosen.identity}"
+    if not again and _already_done(folder, chosen, json):
+        return
+    data = load_data(chosen, quiet=quiet or json)
+    trainer = Trainer(chosen, data, folder)
+    if estimate:
+        print_estimate(trainer, json)
+        return
+    if check and chosen.backend == "accel":
+        verify_first(trainer, quiet=quiet or json)
+    if again:
+        _remove(folder)
+    watch: Callback = display.Silent() if quiet or json else display.Watch() if err.is_terminal else display.Lines()
+    trainer.callbacks.append(watch)
+    if tensorboard:
+        trainer.callbacks.append(_tensorboard(folder))
+    try:
+        with stopping_on_signals(trainer):
+            result = trainer.run(resume=resume or again)
+    except Interrupted as stop:
+        if isinstance(watch, display.Watch):
+            watch.close()
+        err.print(f"{stop}", soft_wrap=True, markup=False)
+        raise typer.Exit(143 if trainer.stop_requested == "SIGTERM" else 130) from None
+    finally:
+        if isinstance(watch, display.Watch):
+            watch.close()
+    if json:
+        print_json(result)
+    else:
+        print_result(result, folder)
+
+
+def print_result(result: dict[str, Any], folder: Path) -> None:
+    out.print(display.result_table(result, PRIORS[result["network"]]))
+    out.print(f"files: {folder}/ (config.toml, metrics.jsonl, result.json, checkpoint/)", soft_wrap=True)
+    out.print(f"draw them: python cli.py plot {folder}", soft_wrap=True)
+
+
+def _already_done(folder: Path, config: Config, json: bool) -> bool:
+    """Whether the very same run is finished there; then its result is shown again."""
+    path = folder / "result.json"
+    if not path.exists():
+        return False
+    result = json_format.loads(path.read_text())
+    if result.get("identity") != config.identity:
+        return False
+    if json:
+        print_json(result)
+    else:
+        out.print(f"this run is done already (--again would repeat it): {folder}", soft_wrap=True)
+        print_result(result, folder)
+    return True
+
+
+def _remove(folder: Path) -> None:
+    """Delete a run, and nothing that is not one."""
+    if folder.exists() and not (folder / "config.toml").exists() and any(folder.iterdir()):
+        raise RunError(f"{folder} is not a run's folder", "--again deletes runs only; choose another --out")
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def load_data(config: Config, *, quiet: bool) -> data_sets.Dataset:
+    """The data set, with a bar while it is read or drawn."""
+    with Progress(console=err, transient=True, disable=quiet or not err.is_terminal) as progress:
+        task = progress.add_task("data", total=None)
+
+        def show(what: str, done: int, total: int | None) -> None:
+            progress.update(task, description=what, completed=done, total=total)
+
+        return data_sets.load(
+            config.data,
+            train_size=config.train_size,
+            test_size=config.test_size,
+            image=dict(config.options).get("image"),
+            labels=config.labels,
+            progress=show,
+        )
+
+
+def verify_first(trainer: Trainer, *, quiet: bool) -> None:
+    """Every interpolated layer against the reference, each geometry once; a run on a wrong layer would be worthless."""
+    specs = {trainer.network.layer(name).spec for name in trainer.network.interpolated}
+    begin, dtype = time.monotonic(), trainer.config.dtype
+    with err.status("checking the network against the reference") if not quiet else _nothing():
+        errors = [max(verify.layer_errors(s, dtype=dtype, device=trainer.device).values()) for s in specs]
+    if max(errors) > verify.TOLERANCE[dtype]:
+        raise RunError(
+            f"accel differs from the reference by {max(errors):.1e} on this machine", "see: python cli.py verify"
+        )
+    if not quiet:
+        took = time.monotonic() - begin
+        err.print(f"checked against the reference: {len(specs)} layers, error at most {max(errors):.0e} ({took:.1f} s)")
+
+
+@contextmanager
+def _nothing() -> Iterator[None]:
+    yield
+
+
+@contextmanager
+def stopping_on_signals(trainer: Trainer) -> Iterator[None]:
+    """SIGINT and SIGTERM ask the run to save and stop after its step; a second one ends it at once."""
+
+    def ask(number: int, frame: Any) -> None:
+        trainer.stop_requested = signal.Signals(number).name
+        signal.signal(number, before[number])
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _tensorboard(folder: Path) -> TensorBoard:
+    try:
+        return TensorBoard(folder / "tensorboard")
+    except ImportError as error:
+        raise ConfigError("TensorBoard is not installed", "install it with: pip install tensorboard") from error
+
+
+def print_estimate(trainer: Trainer, json: bool) -> None:
+    """Parameters, memory, and the time that a few real steps foretell."""
+    config, network = trainer.config, trainer.network
+    itemsize = 8 if trainer.dtype == "float64" else 4
+    images = len(trainer.data.x) + len(trainer.data.x_test)
+    need = machine.memory(network, lanes=len(config.lanes), batch=config.batch, itemsize=itemsize, images=images)
+    step = trainer.seconds_a_step()
+    facts = {
+        "prior_parameters": network.n_parameters(dense=False),
+        "parameters_a_lane": network.n_parameters(dense=True),
+        "lanes": len(config.lanes),
+        "memory_bytes": need["total"],
+        "free_bytes": machine.free_memory(trainer.device),
+        "device": trainer.device,
+        "steps": config.epochs * trainer.steps,
+        "seconds_a_step": step,
+        "seconds": step * config.epochs * trainer.steps * 1.1,
+    }
+    if json:
+        print_json(facts)
+        return
+    table = Table(show_header=False)
+    table.add_row("prior", f"{facts['prior_parameters']:,} parameters")
+    table.add_row("lanes", f"{facts['lanes']} with {facts['parameters_a_lane']:,} parameters each")
+    table.add_row("memory", f"about {need['total'] / 2**30:.2f} GiB on {trainer.device}, {facts['free_bytes'] / 2**30:.1f} GiB free")
+    table.add_row("time", f"about {duration(facts['seconds'])}: {facts['steps']:,} steps of {1e3 * step:.0f} ms, evaluation included")
+    out.print(table)
+
+
+def duration(seconds: float) -> str:
+    """`4 min`, `2 h 10 min`."""
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"

@@ -1,0 +1,47 @@
+"""What a run tells while it goes on. A callback overrides what it wants to hear; the loop prints nothing itself."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from imlp.train.loop import Trainer
+
+Row = dict[str, Any]
+
+
+class Callback:
+    """Hears everything and does nothing."""
+
+    def started(self, trainer: "Trainer") -> None:
+        """Before the first step, of a new run or of one that goes on."""
+
+    def stepped(self, trainer: "Trainer", images: int) -> None:
+        """After each step, with the number of images in its batch."""
+
+    def epoch_ended(self, trainer: "Trainer", rows: list[Row], seconds: dict[str, float]) -> None:
+        """After each epoch: its rows of `metrics.jsonl`, the prior's first, and where the time went."""
+
+    def warned(self, text: str) -> None:
+        """Something that the user should know and that does not stop the run."""
+
+    def ended(self, trainer: "Trainer", result: dict[str, Any]) -> None:
+        """After the last epoch, with what `result.json` holds."""
+
+
+class TensorBoard(Callback):
+    """Accuracy, loss and bias by epoch as TensorBoard's event files; the run's own files stay the truth."""
+
+    def __init__(self, folder: Any):
+        from torch.utils.tensorboard import SummaryWriter
+
+        self.writer = SummaryWriter(str(folder))
+
+    def epoch_ended(self, trainer: "Trainer", rows: list[Row], seconds: dict[str, float]) -> None:
+        for row in rows:
+            for key in ("test_accuracy", "test_loss", "train_loss"):
+                self.writer.add_scalar(f"{key}/{row['name']}", row[key], row["epoch"])
+            for layer, found in row.get("bias", {}).items():
+                self.writer.add_scalar(f"bias share {layer}/{row['name']}", found["share"], row["epoch"])
+        self.writer.flush()
+
+    def ended(self, trainer: "Trainer", result: dict[str, Any]) -> None:
+        self.writer.close()

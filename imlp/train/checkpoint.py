@@ -1,0 +1,68 @@
+"""Checkpoints: one safetensors file each, its JSON header holding the rest; the last two are kept.
+
+A file is written whole or not at all, and carries a SHA-256 of its arrays, so that one that is damaged is noticed and
+the one before it is taken.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from imlp.errors import RunError
+from imlp.files import whole_file
+
+KEPT = 2
+
+
+def save(folder: Path, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any]) -> Path:
+    """Write arrays and state as the newest checkpoint, then delete all but the last two."""
+    folder.mkdir(parents=True, exist_ok=True)
+    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    path = folder / f"epoch{state['epoch']:05d}-step{state['step']:06d}.safetensors"
+    header = {"state": json.dumps(dict(state)), "sha256": _digest(contiguous)}
+    with whole_file(path) as partial:
+        save_file(contiguous, partial, metadata=header)
+    for old in found(folder)[KEPT:]:
+        old.unlink(missing_ok=True)
+    return path
+
+
+def found(folder: Path) -> list[Path]:
+    """The checkpoints of a folder, the newest first."""
+    return sorted(folder.glob("epoch*-step*.safetensors"), reverse=True)
+
+
+def newest(folder: Path, warn: Callable[[str], None]) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
+    """Arrays and state of the newest checkpoint that is whole, or None if there is none at all."""
+    paths = found(folder)
+    for path in paths:
+        try:
+            return _load(path)
+        except (OSError, SafetensorError, ValueError, KeyError) as error:
+            warn(f"the checkpoint {path} is damaged ({error}); going back to the one before it")
+    if paths:
+        raise RunError(f"no checkpoint in {folder} is whole", "start the run anew with --again")
+    return None
+
+
+def _load(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    with safe_open(path, framework="numpy") as file:
+        header = file.metadata()
+        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+    if _digest(arrays) != header["sha256"]:
+        raise ValueError("its arrays do not have the checksum that was written")
+    return arrays, json.loads(header["state"])
+
+
+def _digest(arrays: Mapping[str, np.ndarray]) -> str:
+    sha = hashlib.sha256()
+    for name in sorted(arrays):
+        sha.update(f"{name} {arrays[name].dtype} {arrays[name].shape}\n".encode())
+        sha.update(arrays[name].reshape(-1).view(np.uint8))
+    return sha.hexdigest()

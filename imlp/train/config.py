@@ -1,0 +1,235 @@
+"""What a run is: frozen dataclasses, written as TOML, every field documented and settable by an option."""
+
+import dataclasses
+import hashlib
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+from imlp.train.augment import KINDS as AUGMENTATIONS
+
+from imlp import networks
+from imlp.checks import MODES
+from imlp.errors import ConfigError, ImlpError
+from imlp.networks import Network, check_layers, known
+from imlp.train.schedule import Alpha, Schedule
+
+
+def _field(default: Any, help: str, panel: str, *, changes_result: bool = True) -> Any:
+    """A field with its documentation; `changes_result` says whether it belongs to the run's identity."""
+    return field(default=default, metadata={"help": help, "panel": panel, "changes_result": changes_result})
+
+
+LANE, TRAINING, DATA, MACHINE = "Lanes", "Training", "Data and network", "Machine"
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One I-MLP of a run: how, when and where it is moved towards the prior."""
+
+    alpha: str = _field(
+        "0.5", "How far: 0.5, decay:A:K, end:A, once:EPOCH:A, list:A:B:..., or NAME=... by layer.", LANE
+    )
+    every: str = _field("epoch", "How often: epoch (algorithm 1), step, or a number of steps.", LANE)
+    mode: str = _field("interpolate", "interpolate: (1 - alpha) W + alpha W_P; add: W + alpha W_P (RepMLPNet).", LANE)
+    layers: tuple[str, ...] = _field((), "Which layers, instead of all those that the network interpolates.", LANE)
+    biases: bool = _field(True, "Mix the biases as well.", LANE)
+    head: bool = _field(False, "Mix the head as well, which the paper does not.", LANE)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "alpha", str(Alpha.parse(self.alpha)))
+        object.__setattr__(self, "layers", tuple(self.layers))
+        object.__setattr__(self, "every", str(self.every))
+        if self.every not in ("epoch", "step") and not (self.every.isdecimal() and int(self.every) >= 1):
+            raise ConfigError(f"every is {self.every!r}", "use epoch, step, or a whole number of steps from 1")
+        if self.mode not in MODES:
+            raise ConfigError(f"mode is {self.mode!r}", f"use {' or '.join(MODES)}")
+
+    @property
+    def steps(self) -> int | None:
+        """Mix after every so many steps; None: after every epoch."""
+        return None if self.every == "epoch" else 1 if self.every == "step" else int(self.every)
+
+    def schedules(self, network: Network) -> dict[str, Schedule]:
+        """The schedule of each layer that this lane mixes."""
+        names = check_layers(network, self.layers) if self.layers else network.interpolated
+        return Alpha.parse(self.alpha).by_layer(network, (*names, "head") if self.head else names)
+
+    @property
+    def title(self) -> str:
+        """What a table calls it: `S-MLP` for alpha 0, else its alpha and whatever is not the default."""
+        if Alpha.parse(self.alpha).is_zero:
+            return "S-MLP (alpha 0)"
+        extras = (
+            [] if self.every == "epoch" else ["every step" if self.every == "step" else f"every {self.every} steps"]
+        )
+        extras += ["added"] if self.mode == "add" else []
+        extras += [f"only {' '.join(self.layers)}"] if self.layers else []
+        extras += [] if self.biases else ["no biases"]
+        extras += ["with head"] if self.head else []
+        return ", ".join([f"I-MLP alpha {self.alpha}", *extras])
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that determines a run, and a few settings of the machine that it runs on."""
+
+    network: str = _field("cnn", "The pair: cnn, mixer, mlp1 or mlp2.", DATA)
+    options: tuple[tuple[str, Any], ...] = _field((), "Of the network, NAME=VALUE: residual=false, patch=4, ....", DATA)
+    data: str = _field("shapes", "shapes (embedded), cifar10, cifar100, a folder of class folders, or an .npz.", DATA)
+    labels: str = _field("fine", "fine, or coarse for the 20 superclasses of cifar100.", DATA)
+    train_size: int | None = _field(None, "Take only so many training images.", DATA)
+    test_size: int | None = _field(None, "Take only so many test images.", DATA)
+    augment: str = _field(
+        "pad", "Random crops: pad (shift by up to 4), resized, or none. The first two also flip.", DATA
+    )
+    epochs: int = _field(12, "Passes over the training images. The paper takes 100.", TRAINING)
+    batch: int = _field(128, "Images a step.", TRAINING)
+    lr: float = _field(1e-4, "Adam's learning rate.", TRAINING)
+    beta1: float = _field(0.9, "Adam's first decay.", TRAINING)
+    beta2: float = _field(0.999, "Adam's second decay.", TRAINING)
+    eps: float = _field(1e-8, "Adam's epsilon.", TRAINING)
+    seed: int = _field(0, "Draws the weights, the order of the images, crops and flips.", TRAINING)
+    lanes: tuple[Lane, ...] = _field((Lane(),), "The I-MLPs, all beside one prior.", LANE)
+    backend: str = _field("accel", "accel (PyTorch) or reference (NumPy, float64, to learn from).", MACHINE)
+    dtype: str = _field("float32", "float32 or float64. The reference always computes in float64.", MACHINE)
+    device: str = _field("auto", "auto, cpu, cuda, cuda:1 or mps.", MACHINE, changes_result=False)
+    threads: int = _field(0, "Threads of the CPU; 0 leaves the choice to torch.", MACHINE, changes_result=False)
+    compile: bool = _field(False, "Compile the training step (needs a C++ compiler; slow start).", MACHINE)
+    deterministic: bool = _field(False, "Use deterministic kernels only, also on CUDA.", MACHINE)
+    save_minutes: float = _field(10.0, "Also write a checkpoint within long epochs.", MACHINE, changes_result=False)
+
+    def __post_init__(self) -> None:
+        lanes = self.lanes if isinstance(self.lanes, (list, tuple)) else (self.lanes,)
+        object.__setattr__(self, "lanes", tuple(from_mapping(Lane, lane) for lane in lanes))
+        options = self.options.items() if isinstance(self.options, Mapping) else self.options
+        object.__setattr__(self, "options", tuple(sorted((str(k), _frozen(v)) for k, v in options)))
+        known(self.network, networks.NETWORKS, "network")
+        least = {"epochs": 1, "batch": 1, "train_size": 1, "test_size": 1, "seed": 0, "threads": 0, "save_minutes": 0}
+        for name, smallest in least.items():
+            value = getattr(self, name)
+            if value is not None and not value >= smallest:
+                raise ConfigError(f"{name} is {value!r}", f"give at least {smallest}")
+        choices = {"augment": AUGMENTATIONS, "labels": ("fine", "coarse"), "backend": ("accel", "reference")}
+        choices |= {"dtype": ("float32", "float64")}
+        for name, allowed in choices.items():
+            if getattr(self, name) not in allowed:
+                raise ConfigError(f"{name} is {getattr(self, name)!r}", f"use {' or '.join(allowed)}")
+        for name in ("lr", "eps"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"{name} is {getattr(self, name)!r}", "give a number above 0")
+        for name in ("beta1", "beta2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)!r}", "give a number from 0 to below 1")
+        if not self.lanes:
+            raise ConfigError("there are no lanes", "give at least one alpha")
+
+    def make_network(self, image: tuple[int, int, int] | None = None, classes: int | None = None) -> Network:
+        """The network for images and classes of the data; its own defaults where they are not known yet."""
+        given = {"image": image, "classes": classes}
+        options = {**{name: value for name, value in given.items() if value is not None}, **dict(self.options)}
+        return networks.make(self.network, **options)
+
+    @property
+    def identity(self) -> str:
+        """A hash of what determines the result: 16 hexadecimal digits, the same in every process.
+
+        >>> Config().identity == Config(device="cpu", threads=2).identity != Config(seed=1).identity
+        True
+        """
+        own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.metadata["changes_result"]}
+        own["lanes"] = [dataclasses.asdict(lane) for lane in self.lanes]
+        text = json.dumps(own, sort_keys=True, default=list)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def from_mapping(cls: type, values: Any) -> Any:
+    """A `Config` or `Lane` from a mapping; an unknown key is refused with the nearest known one."""
+    if isinstance(values, cls):
+        return values
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"{cls.__name__.lower()} is {values!r}", "give a table of settings")
+    fields = {f.name: f for f in dataclasses.fields(cls)}
+    for name in values:
+        try:
+            known(name, fields, "setting")
+        except ImlpError as error:
+            raise ConfigError(error.problem, error.remedy) from None
+    return cls(**{name: _typed(fields[name], value) for name, value in values.items()})
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The settings of a TOML file, not yet checked."""
+    try:
+        with open(path, "rb") as file:
+            return tomllib.load(file)
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror or error}", "name a TOML file that exists") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}", "see config.toml of any run for an example") from error
+
+
+def to_toml(config: Config) -> str:
+    """The whole configuration as TOML, each setting with its help text, that `read` reads again."""
+    lines = []
+    for f in dataclasses.fields(config):
+        value = getattr(config, f.name)
+        if f.name not in ("lanes", "options") and value is not None:
+            lines += [f"# {f.metadata['help']}", f"{f.name} = {_toml(value)}"]
+    lines += ["", "[options]", *(f"{name} = {_toml(value)}" for name, value in config.options)]
+    for lane in config.lanes:
+        lines += ["", "[[lanes]]"]
+        lines += [f"{f.name} = {_toml(getattr(lane, f.name))}" for f in dataclasses.fields(lane)]
+    return "\n".join(lines) + "\n"
+
+
+def differences(one: Config, other: Config) -> list[str]:
+    """What determines the result and is not the same, one line each."""
+    return [
+        f"{f.name}: {_shown(getattr(one, f.name))} there, {_shown(getattr(other, f.name))} here"
+        for f in dataclasses.fields(one)
+        if f.metadata["changes_result"] and getattr(one, f.name) != getattr(other, f.name)
+    ]
+
+
+def _shown(value: Any) -> str:
+    lanes = isinstance(value, tuple) and any(isinstance(item, Lane) for item in value)
+    return "; ".join(lane.title for lane in value) if lanes else repr(value)
+
+
+def _toml(value: Any) -> str:
+    """Booleans, numbers, strings and lists of them look in TOML as they look in JSON."""
+    return json.dumps(list(value) if isinstance(value, tuple) else value)
+
+
+def _typed(f: "dataclasses.Field[Any]", value: Any) -> Any:
+    """A value of the field's type: whole numbers may stand for floats, and numbers for alphas."""
+    expected = f.type
+    if expected is str and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return str(value)
+    if f.name == "alpha" and isinstance(value, Mapping):
+        return str(Alpha.parse(value))
+    if get_origin(expected) is not None and type(None) in get_args(expected):
+        if value is None:
+            return None
+        expected = get_args(expected)[0]
+    if expected is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    simple = expected if expected in (int, float, str, bool) else None
+    if simple is not None and (not isinstance(value, simple) or (simple is int and isinstance(value, bool))):
+        raise ConfigError(f"{f.name} is {value!r}", f"give a value of type {simple.__name__}")
+    return value
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(_frozen(item) for item in value) if isinstance(value, (list, tuple)) else value
+
+
+def shown_default(f: "dataclasses.Field[Any]") -> str:
+    """The default of a setting as a help text shows it; nothing for one that is empty."""
+    if f.default is None or f.default == ():
+        return ""
+    return ("yes" if f.default else "no") if isinstance(f.default, bool) else f"{f.default}"

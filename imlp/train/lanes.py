@@ -1,0 +1,43 @@
+"""The interpolation step for all lanes of a run, each with its own alpha, cadence, mode and layers."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from imlp.model import Model
+from imlp.networks import Network
+from imlp.train.config import Lane
+
+
+class Mixer:
+    """Knows what each lane is due after a step or an epoch, and has the backend do it for as many lanes at once."""
+
+    def __init__(self, network: Network, lanes: Iterable[Lane], epochs: int):
+        self.lanes = tuple(lanes)
+        self.schedules = [lane.schedules(network) for lane in self.lanes]
+        self.epochs = epochs
+
+    def alphas(self, lane: int, epoch: int) -> dict[str, float]:
+        """Alpha of each layer that the lane mixes in this epoch; nothing for a lane that rests."""
+        found = {layer: schedule.at(epoch, self.epochs) for layer, schedule in self.schedules[lane].items()}
+        return {layer: alpha for layer, alpha in found.items() if alpha is not None}
+
+    def due_after_step(self, active: list[int], step: int) -> list[int]:
+        """The lanes that mix after step `step` of the whole run, counted from 1."""
+        return [lane for lane in active if (every := self.lanes[lane].steps) is not None and step % every == 0]
+
+    def due_after_epoch(self, active: list[int], epoch: int) -> list[int]:
+        """The lanes that mix after the epoch, and whose alpha then moves something."""
+        return [
+            lane for lane in active if self.lanes[lane].steps is None and any(self.alphas(lane, epoch).values())
+        ]
+
+    def mix(self, backend: Any, model: Model, prior: Model, active: list[int], due: list[int], epoch: int) -> None:
+        """`W <- (1 - alpha) W + alpha W_P` for the lanes that are due; `active` says which lane each of the stack is."""
+        kinds = {(lane.mode, lane.biases, lane.head) for lane in map(self.lanes.__getitem__, due)}
+        for mode, biases, head in sorted(kinds):
+            chosen = [n for n in due if (self.lanes[n].mode, self.lanes[n].biases, self.lanes[n].head) == (mode, biases, head)]
+            by_lane = {lane: self.alphas(lane, epoch) for lane in chosen}
+            layers = sorted({layer for alphas in by_lane.values() for layer in alphas})
+            alphas = {layer: [by_lane.get(lane, {}).get(layer) for lane in active] for layer in layers}
+            names = [layer for layer in layers if layer != "head"]
+            backend.inject(model, prior, alphas, mode=mode, layers=names, biases=biases, head=head)

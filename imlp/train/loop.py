@@ -1,0 +1,355 @@
+"""Algorithm 1: one prior and all lanes in lockstep on the same batches.
+
+Each epoch: train the prior and every lane, independently, on the same batches; mix each lane with the prior; evaluate.
+A lane with a cadence in steps mixes after its steps instead. Test accuracy is measured after the mixing, and before it
+as well. Order, crops and flips of step `s` of epoch `e` are drawn from `(seed, e, s)` alone, so that a run that goes on
+from any step draws what it would have drawn.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Iterator
+
+import numpy as np
+from filelock import FileLock, Timeout
+
+from imlp.backend import backend as get_backend
+from imlp.errors import FileError, NonFiniteError, RunError
+from imlp.files import write_whole
+from imlp.model import Model
+from imlp.train import augment, checkpoint, machine
+from imlp.train.callbacks import Callback, Row
+from imlp.train.config import Config, differences, from_mapping, read, to_toml
+from imlp.train.data import Dataset
+from imlp.train.lanes import Mixer
+
+ORDER, CROPS = 1, 2  # streams of the seed; 0 is the initial weights
+EVALUATE = 1000  # images at a time
+
+
+class Interrupted(RunError):
+    """The run was asked to stop, and has written a checkpoint first."""
+
+
+@dataclass
+class State:
+    """Where a run is: what a checkpoint holds."""
+
+    prior: Model
+    lanes: Model | None  # None: every lane has stopped
+    active: list[int]  # which of the configuration's lanes the stack holds
+    epoch: int = 0  # epochs that are complete, their mixing and evaluation included
+    step: int = 0  # steps of the epoch under way
+    losses: list[Any] = field(default_factory=list)  # sums over its images: the prior's, and one a lane
+    rows: list[Row] = field(default_factory=list)  # of metrics.jsonl
+    stopped: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Trainer:
+    """A run of `config` on `data` in `folder`: `run()` starts it or goes on with it, and gives what came out."""
+
+    def __init__(self, config: Config, data: Dataset, folder: Path, callbacks: Sequence[Callback] = ()):
+        self.config, self.data, self.folder, self.callbacks = config, data, folder, list(callbacks)
+        self.network = config.make_network(data.image, data.n_classes)
+        self.mixer = Mixer(self.network, config.lanes, config.epochs)
+        self.backend: Any = get_backend(config.backend)
+        self.device = machine.device(config)
+        self.steps = -(-len(data.x) // config.batch)
+        self.stop_requested: str | None = None  # set by a signal's handler; looked at after each step
+
+    def run(self, *, resume: bool = False) -> dict[str, Any]:
+        """Train to the end and write `result.json`."""
+        with self._lock(), machine.settings(self.config), machine.out_of_memory_explained(self):
+            self.state = self._start(resume)
+            self._place_data()
+            self._tell("started", self)
+            self.saved = time.monotonic()
+            while self.state.epoch < self.config.epochs:
+                self._epoch()
+            result = self._result()
+            self._write("result.json", json.dumps(result, indent=2) + "\n")
+            self._tell("ended", self, result)
+            return result
+
+    # Starting, and going on
+
+    def _start(self, resume: bool) -> State:
+        there = checkpoint.found(self.folder / "checkpoint")
+        if there and not resume:
+            raise RunError(f"there is a run in {self.folder}", "go on with it: --resume; or start it anew: --again")
+        self._check_same()
+        loaded = checkpoint.newest(self.folder / "checkpoint", lambda text: self._tell("warned", text))
+        if loaded is not None:
+            return self._restored(*loaded)
+        self._write("config.toml", to_toml(self.config))
+        self._write("env.json", json.dumps(machine.environment(), indent=2) + "\n")
+        self.state = self._new_state()
+        self.save()
+        return self.state
+
+    def _new_state(self) -> State:
+        options = {"seed": self.config.seed, "dtype": self.dtype, "device": self.device}
+        prior = self.backend.init(self.network, dense=False, **options)
+        lanes = self.backend.init(self.network, dense=True, lanes=len(self.config.lanes), **options)
+        state = State(prior, lanes, list(range(len(self.config.lanes))))
+        self._reset_losses(state)
+        return state
+
+    @property
+    def dtype(self) -> str:
+        return "float64" if self.config.backend == "reference" else self.config.dtype
+
+    def _check_same(self) -> None:
+        """Refuse a folder that holds another run, with what is different."""
+        path = self.folder / "config.toml"
+        if not path.exists():
+            return
+        changed = differences(from_mapping(Config, read(path)), self.config)
+        if changed:
+            raise RunError(
+                f"{self.folder} holds another run ({'; '.join(changed)})", "choose another folder with --out"
+            )
+
+    def _restored(self, arrays: dict[str, np.ndarray], saved: dict[str, Any]) -> State:
+        if saved["data"] != self.data.digest:
+            raise RunError(f"the data are not those that {self.folder} was trained on", "restore them, or use --again")
+        groups: dict[str, dict[str, np.ndarray]] = {"prior": {}, "lanes": {}}
+        for name, array in arrays.items():
+            group, _, rest = name.partition("/")
+            groups[group][rest] = array
+        place = {"dtype": self.dtype, "device": self.device}
+        prior = self.backend.load(self.network, groups["prior"], dense=False, **place)
+        lanes = self.backend.load(self.network, groups["lanes"], dense=True, **place) if groups["lanes"] else None
+        losses = [self.backend.place(np.array(sums), device=self.device) for sums in saved["losses"]]
+        own = {name: saved[name] for name in ("active", "epoch", "step", "rows", "stopped")}
+        state = State(prior, lanes, losses=losses, **own)
+        self._write_rows(state.rows)
+        return state
+
+    def save(self) -> None:
+        """Write a checkpoint of where the run is."""
+        state = self.state
+        arrays = {f"prior/{name}": array for name, array in self.backend.export(state.prior).items()}
+        if state.lanes is not None:
+            arrays |= {f"lanes/{name}": array for name, array in self.backend.export(state.lanes).items()}
+        own = {name: getattr(state, name) for name in ("active", "epoch", "step", "rows", "stopped")}
+        losses = [self.backend.to_numpy(sums).tolist() for sums in state.losses]
+        checkpoint.save(self.folder / "checkpoint", arrays, {**own, "losses": losses, "data": self.data.digest})
+        self.saved = time.monotonic()
+
+    def _place_data(self) -> None:
+        place: Callable[..., Any] = self.backend.place
+        self.x, self.x_test = (place(images, device=self.device) for images in (self.data.x, self.data.x_test))
+
+    def seconds_a_step(self, steps: int = 3) -> float:
+        """How long a step takes, from a few real ones whose result is thrown away."""
+        with machine.settings(self.config), machine.out_of_memory_explained(self):
+            self.state = self._new_state()
+            self._place_data()
+            times = []
+            for k in range(steps + 1):
+                begin = time.perf_counter()
+                self._step(np.arange(k, k + self.config.batch) % len(self.data.x))
+                for total in self.state.losses:
+                    self.backend.to_numpy(total)  # waits for the device
+                times.append(time.perf_counter() - begin)
+            return float(np.median(times[1:]))
+
+    # One epoch
+
+    def _epoch(self) -> None:
+        state, config = self.state, self.config
+        begin = time.monotonic()
+        order = np.random.default_rng([config.seed, ORDER, state.epoch]).permutation(len(self.data.x))
+        while state.step < self.steps:
+            batch = order[state.step * config.batch : (state.step + 1) * config.batch]
+            self._step(batch)
+            state.step += 1
+            self._tell("stepped", self, len(batch))
+            if self.stop_requested is not None:
+                self.save()
+                where = f"in epoch {state.epoch + 1} after step {state.step} of {self.steps}"
+                raise Interrupted(f"stopped by {self.stop_requested} {where}", "nothing is lost: go on with --resume")
+            if time.monotonic() - self.saved > 60 * config.save_minutes and state.step < self.steps:
+                self.save()
+        trained = time.monotonic()
+        rows, spent = self._close_epoch()
+        state.rows += rows
+        state.epoch, state.step = state.epoch + 1, 0
+        self._reset_losses(state)
+        self._write_rows(state.rows)
+        closed = time.monotonic()
+        self.save()
+        seconds = {"train": trained - begin, **spent, "save": time.monotonic() - closed}
+        self._tell("epoch_ended", self, rows, seconds)
+
+    def _step(self, batch: np.ndarray) -> None:
+        """One batch for the prior and for all lanes, then what is due after it."""
+        state, config = self.state, self.config
+        rng = np.random.default_rng([config.seed, CROPS, state.epoch, state.step])
+        draw = augment.draw(config.augment, len(batch), self.data.image, rng=rng)
+        x = self._batch(self.x, batch, draw)
+        y = self.backend.place(self.data.y[batch], device=self.device)
+        settings: dict[str, Any] = {"lr": config.lr, "betas": (config.beta1, config.beta2), "eps": config.eps}
+        settings |= {"compile": config.compile, "check": self._check_finite}
+        try:
+            losses = [self.backend.train_step(state.prior, x, y, **settings)]
+        except NonFiniteError as error:
+            raise RunError(
+                f"the prior's loss is not finite in epoch {state.epoch + 1}, step {state.step + 1}, from {error.layer} on",
+                "its last good state is in checkpoint/; try a smaller --lr",
+            ) from error
+        while state.lanes is not None:
+            try:
+                losses.append(self.backend.train_step(state.lanes, x, y, **settings))
+                break
+            except NonFiniteError as error:
+                self._stop_lanes(error)
+        for total, loss in zip(state.losses, losses, strict=True):
+            total += loss * len(batch)
+        due = self.mixer.due_after_step(state.active, state.epoch * self.steps + state.step + 1)
+        if due and state.lanes is not None:
+            self.mixer.mix(self.backend, state.lanes, state.prior, state.active, due, state.epoch)
+
+    @property
+    def _check_finite(self) -> bool:
+        """At every step where that costs nothing; on a device that would have to be waited for, at every 50th."""
+        return self.device == "cpu" or self.state.step % 50 == 0
+
+    def _stop_lanes(self, error: NonFiniteError) -> None:
+        """Take lanes whose loss is not finite out of the stack; the others go on as if nothing had happened."""
+        state = self.state
+        assert state.lanes is not None
+        for index in error.lanes:
+            lane = state.active[index]
+            where = {"lane": lane, "epoch": state.epoch + 1, "step": state.step + 1, "layer": error.layer}
+            arrays = self.backend.export(self.backend.select(state.lanes, [index]))
+            checkpoint.save(self.folder / f"stopped-lane{lane}", arrays, {"epoch": state.epoch, "step": state.step, **where})
+            state.stopped.append(where)
+            self._tell(
+                "warned",
+                f"lane {lane} ({self.config.lanes[lane].title}) stopped: its loss is not finite in epoch {where['epoch']}, "
+                f"step {where['step']}, from {error.layer} on; its state is in stopped-lane{lane}/",
+            )
+        kept = [index for index in range(len(state.active)) if index not in error.lanes]
+        state.losses[1:] = [state.losses[1][kept]] if kept else []
+        state.lanes = self.backend.select(state.lanes, kept) if kept else None
+        state.active = [state.active[index] for index in kept]
+
+    def _close_epoch(self) -> tuple[list[Row], dict[str, float]]:
+        """Evaluate, mix, evaluate again, measure the bias; the rows of `metrics.jsonl` and where the time went."""
+        state = self.state
+        clock = [time.monotonic()]
+        due = self.mixer.due_after_epoch(state.active, state.epoch)
+        before = self._evaluate([state.prior, state.lanes] if due else [state.prior])
+        clock.append(time.monotonic())
+        if due and state.lanes is not None:
+            self.mixer.mix(self.backend, state.lanes, state.prior, state.active, due, state.epoch)
+        clock.append(time.monotonic())
+        after = before[:1] + self._evaluate([state.lanes])
+        clock.append(time.monotonic())
+        bias = self._bias()
+        clock.append(time.monotonic())
+
+        n = len(self.data.x_test)
+        sums = [np.atleast_1d(self.backend.to_numpy(total)) / len(self.data.x) for total in state.losses]
+        common = {"epoch": state.epoch + 1}
+        correct, loss = after[0]
+        prior = {**common, "lane": "prior", "name": "prior", "train_loss": float(sums[0][0])}
+        rows = [{**prior, "test_accuracy": float(correct[0] / n), "test_loss": float(loss[0] / n)}]
+        for index, lane in enumerate(state.active):
+            was = before[1] if due else after[1]
+            rows.append({
+                **common, "lane": lane, "name": self.config.lanes[lane].title,
+                "alpha": self.mixer.alphas(lane, state.epoch), "train_loss": float(sums[1][index]),
+                "test_accuracy_before": float(was[0][index] / n), "test_accuracy": float(after[1][0][index] / n),
+                "test_loss": float(after[1][1][index] / n),
+                "bias": {layer: {key: value[index] for key, value in found.items()} for layer, found in bias.items()},
+            })  # fmt: skip
+        names = ("evaluate", "mix", "evaluate", "meter")
+        spent = dict.fromkeys(names, 0.0)
+        for name, (start, end) in zip(names, zip(clock, clock[1:]), strict=True):
+            spent[name] += end - start
+        return rows, spent
+
+    def _evaluate(self, models: Iterable[Model | None]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Correct answers and summed losses on the test images, `(1,)` or one a lane, for each model that is there."""
+        wanted = [model for model in models if model is not None]
+        totals: list[Any] = [None] * len(wanted)
+        rows = np.arange(len(self.data.x_test))
+        for chunk in np.split(rows, range(EVALUATE, len(rows), EVALUATE)):
+            x = self._batch(self.x_test, chunk, None)
+            y = self.backend.place(self.data.y_test[chunk], device=self.device)
+            for k, model in enumerate(wanted):
+                found = self.backend.evaluate(model, x, y)
+                totals[k] = found if totals[k] is None else tuple(a + b for a, b in zip(totals[k], found, strict=True))
+        return [tuple(np.atleast_1d(self.backend.to_numpy(part)) for part in total) for total in totals]  # type: ignore
+
+    def _bias(self) -> dict[str, dict[str, Any]]:
+        """The bias meter of every interpolated layer: share and distance one a lane, and a random matrix's share."""
+        state, found = self.state, {}
+        for name in self.network.interpolated if state.lanes is not None else ():
+            spec, key = self.network.layer(name).spec, f"{name}.weight"
+            measured = self.backend.measure(state.lanes.parameters[key], spec, state.prior.parameters[key])  # type: ignore[union-attr]
+            share, distance = (self.backend.to_numpy(numbers).tolist() for numbers in measured)
+            m_out, m_in = spec.matrix_shape
+            found[name] = {"share": share, "random": [spec.rank / (m_out * m_in)] * len(share), "distance": distance}
+        return found
+
+    def _batch(self, images: Any, rows: np.ndarray, draw: Any) -> Any:
+        return self.backend.batch(images, rows, draw, self.data.mean, self.data.std, dtype=self.dtype)
+
+    # Files
+
+    def _result(self) -> dict[str, Any]:
+        """The last row of each lane, and what it takes to read it."""
+        state = self.state
+        last = [row for row in state.rows if row["epoch"] == state.epoch]
+        return {
+            "identity": self.config.identity,
+            "network": self.network.name,
+            "data": self.data.name,
+            "epochs": state.epoch,
+            "parameters": {kind: self.network.n_parameters(dense=kind == "dense") for kind in ("prior", "dense")},
+            "interpolated": self.network.n_interpolated,
+            "models": last,
+            "stopped": state.stopped,
+        }
+
+    def _reset_losses(self, state: State) -> None:
+        shapes = [()] if state.lanes is None else [(), (len(state.active),)]
+        state.losses = [self.backend.place(np.zeros(shape), device=self.device) for shape in shapes]
+
+    def _write_rows(self, rows: list[Row]) -> None:
+        self._write("metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+
+    def _write(self, name: str, text: str) -> None:
+        with write_whole(self.folder / name) as file:
+            file.write(text.encode())
+
+    @contextmanager
+    def _lock(self) -> Iterator[None]:
+        """One process a folder; the operating system frees the lock of a process that dies."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(self.folder / ".lock")
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise RunError(
+                f"another process is training in {self.folder}", "wait for it, or choose another folder with --out"
+            ) from None
+        except OSError as error:
+            remedy = "choose a folder that you may write to with --out"
+            raise FileError(f"cannot write to {self.folder}: {error.strerror or error}", remedy) from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _tell(self, what: str, *arguments: Any) -> None:
+        for callback in self.callbacks:
+            getattr(callback, what)(*arguments)

@@ -1,0 +1,117 @@
+"""How alpha changes over the epochs, and how it differs between layers.
+
+| text | alpha in epoch t of t_max |
+|---|---|
+| `0.5` | 0.5 |
+| `decay:0.5:2` | `0.5 (1 - t / t_max)^2` (appendix G); `t` counts from 0 |
+| `end:0.5` | 0.5 after the last epoch and none before: test-time interpolation (appendix F) |
+| `once:10:0.5` | 0.5 after epoch 10 (counted from 1) and none else: a one-shot embedding |
+| `list:0.5:0.4:0.3` | the t-th number, the last one from there on |
+| `conv1=0.5,conv2=decay:0.5:1` | one of the above for each layer named, or for each kind of layer; none for others |
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from imlp.errors import AlphaError
+from imlp.networks import Network, known
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Alpha as a function of the epoch; `at` gives None where nothing is to be mixed."""
+
+    kind: str  # constant, decay, end, once, list
+    numbers: tuple[float, ...]
+
+    def at(self, epoch: int, epochs: int) -> float | None:
+        """Alpha after epoch `epoch` of `epochs`, counted from 0.
+
+        >>> Schedule("decay", (0.5, 2)).at(5, 10)
+        0.125
+        """
+        match self.kind, self.numbers:
+            case "constant", (a,):
+                return a
+            case "decay", (a, k):
+                return a * (1 - epoch / epochs) ** k
+            case "end", (a,):
+                return a if epoch == epochs - 1 else None
+            case "once", (when, a):
+                return a if epoch + 1 == when else None
+            case _:
+                return self.numbers[min(epoch, len(self.numbers) - 1)]
+
+    def __str__(self) -> str:
+        numbers = [f"{number:g}" if float(f"{number:g}") == number else repr(number) for number in self.numbers]
+        return numbers[0] if self.kind == "constant" else ":".join([self.kind, *numbers])
+
+
+LENGTHS = {"decay": 2, "end": 1, "once": 2}
+REMEDY = "write a number from 0 to 1, decay:A:K, end:A, once:EPOCH:A, list:A:B:..., or NAME=... for each layer or kind"
+
+
+def parse(text: Any) -> Schedule:
+    """One schedule from its text, or from a plain number.
+
+    >>> parse("decay:0.5:2")
+    Schedule(kind='decay', numbers=(0.5, 2.0))
+    """
+    kind, *rest = str(text).strip().split(":")
+    if not rest:
+        kind, rest = "constant", [kind]
+    try:
+        numbers = tuple(float(number) for number in rest)
+    except ValueError:
+        raise AlphaError(f"alpha is {str(text)!r}", REMEDY) from None
+    if kind not in ("constant", "list", *LENGTHS) or len(numbers) != LENGTHS.get(kind, len(numbers)):
+        raise AlphaError(f"alpha is {str(text)!r}", REMEDY)
+    alphas = numbers[:1] if kind == "decay" else numbers[1:] if kind == "once" else numbers
+    if not all(0 <= alpha <= 1 for alpha in alphas):
+        raise AlphaError(f"alpha is {str(text)!r}", "give numbers from 0 (plain MLP) to 1 (the prior)")
+    if (kind == "decay" and not numbers[1] >= 0) or (kind == "once" and not (numbers[0] >= 1 and numbers[0] % 1 == 0)):
+        raise AlphaError(f"alpha is {str(text)!r}", "K is at least 0, EPOCH a whole number from 1")
+    return Schedule(kind, numbers)
+
+
+@dataclass(frozen=True)
+class Alpha:
+    """A schedule for all layers (under the name ""), or one for each layer or kind that is named."""
+
+    schedules: tuple[tuple[str, Schedule], ...]
+
+    @classmethod
+    def parse(cls, text: Any) -> "Alpha":
+        """From its text, a number, or a mapping of names to either.
+
+        >>> str(Alpha.parse({"conv1": 0.5, "conv2": "decay:0.5:1"}))
+        'conv1=0.5,conv2=decay:0.5:1'
+        """
+        if isinstance(text, Mapping):
+            return cls(tuple((str(name), parse(value)) for name, value in text.items()))
+        if "=" not in str(text):
+            return cls((("", parse(text)),))
+        pairs = [pair.partition("=") for pair in str(text).split(",")]
+        return cls(tuple((name.strip(), parse(value)) for name, _, value in pairs))
+
+    def __str__(self) -> str:
+        return ",".join(f"{name}={schedule}" if name else str(schedule) for name, schedule in self.schedules)
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether this is the plain S-MLP."""
+        return all(schedule.kind == "constant" and schedule.numbers == (0.0,) for _, schedule in self.schedules)
+
+    def by_layer(self, network: Network, layers: tuple[str, ...]) -> dict[str, Schedule]:
+        """The schedule of each of `layers` that has one: by its own name before its kind before the common one."""
+        given = dict(self.schedules)
+        kinds = {layer.name: layer.kind for layer in network.layers} | {"head": "head"}
+        for name in given:
+            if name:
+                known(name, sorted({*layers, *(kinds[layer] for layer in layers)}), "layer or kind in alpha")
+        return {
+            layer: next(given[name] for name in (layer, kinds[layer], "") if name in given)
+            for layer in layers
+            if {layer, kinds[layer], ""} & set(given)
+        }
