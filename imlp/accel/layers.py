@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from imlp.accel.chain import diagonals
-from imlp.accel.verbs import _entries, _numbers, _once, apply, expand_bias, matrix
-from imlp.spec import Conv, Spec
+from imlp.accel.strips import Strips
+from imlp.accel.verbs import apply
+from imlp.spec import Spec
 
 Gradients = dict[str, Tensor]
 Backward = Callable[[Tensor], tuple[Tensor | None, Gradients]]
@@ -54,11 +54,18 @@ def _linear_for_all(x: Tensor, W: Tensor, b: Tensor, room: Tensor | None) -> tup
 
 
 def structured(
-    x: Tensor, spec: Spec, w: Tensor, b: Tensor, *, first: bool = False, record: bool = True
+    x: Tensor,
+    spec: Spec,
+    w: Tensor,
+    b: Tensor,
+    *,
+    strips: Strips | None = None,
+    first: bool = False,
+    record: bool = True,
 ) -> tuple[Tensor, Backward]:
-    """A prior layer: natively, or through its matrix where that is less work. Only `record` makes a backward."""
-    if smaller_as_matrix(spec):
-        return _structured_as_matrix(x, spec, w, b, first)
+    """A prior layer: in strips if they are given, or else natively. Without `record` there is no backward."""
+    if strips is not None:
+        return strips.forward(x, w, b), lambda dy: _named(*strips.backward(dy, first))
     if not record:
         return apply(spec, w, b, x), _no_backward
     inputs = [w.detach().requires_grad_(), b.detach().requires_grad_(), x.detach().requires_grad_(not first)]
@@ -67,44 +74,17 @@ def structured(
 
     def backward(dy: Tensor) -> tuple[Tensor | None, Gradients]:
         dw, db, *dx = torch.autograd.grad(y, inputs[: 2 if first else 3], dy)
-        return dx[0] if dx else None, {"weight": dw, "bias": db}
+        return _named(dx[0] if dx else None, dw, db)
 
     return y.detach(), backward
 
 
+def _named(dx: Tensor | None, dw: Tensor, db: Tensor) -> tuple[Tensor | None, Gradients]:
+    return dx, {"weight": dw, "bias": db}
+
+
 def _no_backward(dy: Tensor) -> tuple[Tensor | None, Gradients]:
     raise RuntimeError("this layer was run without record")
-
-
-def smaller_as_matrix(spec: Spec) -> bool:
-    """Whether a convolution multiplies more numbers than its matrix: its kernel has more taps than the image pixels.
-
-    A kernel of 3 x 3 on 2 x 2 pixels meets the padding five times out of nine, and `conv2d` multiplies that too.
-    """
-    if not isinstance(spec, Conv):
-        return False
-    _, h, w = spec.in_shape
-    return spec.kernels[0] * spec.kernels[1] > h * w * spec.groups
-
-
-def _structured_as_matrix(x: Tensor, spec: Spec, w: Tensor, b: Tensor, first: bool) -> tuple[Tensor, Backward]:
-    W_P = matrix(spec, w)
-    y, dense_backward = linear(x, W_P, expand_bias(spec, b), first=first)
-
-    def backward(dy: Tensor) -> tuple[Tensor | None, Gradients]:
-        dx, dense = dense_backward(dy)
-        return dx, {"weight": _sum_over_places(dense["weight"], spec), "bias": dense["bias"].view(len(b), -1).sum(1)}
-
-    return y, backward
-
-
-def _sum_over_places(dW_P: Tensor, spec: Spec) -> Tensor:
-    """The adjoint of `matrix`: for each number of the weight, the sum over the entries that it fills."""
-    dw = dW_P.new_zeros(spec.weight_shape or ())
-    for diagonal in diagonals(spec):
-        repeated = [k for k, axis in enumerate(diagonal.axes) if not axis.weight]
-        _numbers(dw, _once(diagonal)).add_(_entries(dW_P, diagonal).sum(repeated, keepdim=True))
-    return dw
 
 
 def layer_norm(

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from imlp.accel import layers as ops
 from imlp.accel.adam import adam
+from imlp.accel.strips import Strips, rows_at_once
 from imlp.accel.verbs import expand_bias, interpolate, to_numpy
 from imlp.errors import ArrayError
 from imlp.init import network_parameters
@@ -179,10 +180,13 @@ def _step(
     bias: Any = model.parameters.get(f"{step.name}.bias")
     match step.op:
         case "linear" if model.dense:
-            room = _room(model, weight) if reuse else None
+            room = _kept(model.scratch, str(weight.shape), lambda: torch.empty_like(weight)) if reuse else None
             return ops.linear(x, weight, bias, first=first, room=room)
         case "linear":
-            return ops.structured(x, step.of.spec, weight, bias, first=first, record=record)
+            spec, rows = step.of.spec, rows_at_once(step.of.spec, x.device)
+            scratch = model.scratch if reuse else {}
+            strips = None if rows is None else _kept(scratch, step.name, lambda: Strips(spec, rows, like=weight))
+            return ops.structured(x, spec, weight, bias, strips=strips, first=first, record=record)
         case "norm":
             return ops.layer_norm(x, step.of.features, weight, bias)
         case "gelu":
@@ -192,12 +196,11 @@ def _step(
     raise TypeError(f"{step.op!r} is not an operation of a network")
 
 
-def _room(model: Model, weight: Tensor) -> Tensor:
-    """A place for the gradient of any weight of this shape, kept from step to step."""
-    shape = str(tuple(weight.shape))
-    if shape not in model.scratch:
-        model.scratch[shape] = torch.empty_like(weight)
-    return model.scratch[shape]
+def _kept(scratch: dict[str, Any], name: str, make: Callable[[], Any]) -> Any:
+    """What `make` makes the first time: room that is kept from step to step."""
+    if name not in scratch:
+        scratch[name] = make()
+    return scratch[name]
 
 
 def _with_lanes(model: Model, name: str) -> Tensor:
