@@ -7,7 +7,7 @@ import typer
 from typer.core import TyperGroup
 
 import imlp
-from imlp.commands import prior
+from imlp.commands import info, prior, verify
 from imlp.errors import ImlpError
 
 
@@ -47,3 +47,5 @@ def main(
 
 
 app.command("build-prior")(prior.build_prior)
+app.command("verify")(verify.verify_command)
+app.command("info")(info.info)

@@ -13,6 +13,7 @@ SPECS: list[Spec] = [
     Conv((2, 1, 1), 3, kernel=3, padding=1),
     Conv((1, 2, 2), 2, kernel=3, stride=2, padding=1),
     Conv((1, 3, 4), 2, kernel=1, stride=3, padding=4),
+    Conv((1, 1, 1), 1, kernel=(2, 1), padding=(2, 0), dilation=(3, 1)),  # no tap ever meets the image
     Patchify(3, 8, 4, patch=2),
     Patchify(1, 3, 3, patch=3),
     Transpose(3, 5),
@@ -24,6 +25,7 @@ SPECS: list[Spec] = [
     Chain(Shared(4, 3, 5), Transpose(4, 5)),
     Chain(Transpose(4, 3), Shared(3, 4, 4), Transpose(3, 4)),
     Chain(Patchify(1, 4, 4, patch=2), Transpose(4, 4)),
+    Chain(Conv((1, 4, 6), 2, kernel=3, padding=1), Patchify(2, 4, 6, patch=2)),
     Chain(Transpose(4, 6), Transpose(8, 3)),  # digits that do not nest
     Chain(Transpose(4, 6), Transpose(8, 3), Shared(3, 8, 2)),
     Chain(Transpose(4, 9), Conv((1, 6, 6), 2, kernel=3, stride=2, padding=1), Transpose(2, 9)),

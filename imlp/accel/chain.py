@@ -10,20 +10,23 @@ from imlp.spec import Chain, Conv, Patchify, Shared, Spec, Transpose
 @lru_cache(maxsize=1024)
 def diagonals(spec: Spec) -> tuple[Diagonal, ...]:
     """The diagonals of any spec. A permutation's weight is a single 1, repeated."""
-    match spec:
+    parts = spec.parts if isinstance(spec, Chain) else (spec,)
+    core = next((k for k, part in enumerate(parts) if part.n_parameters), 0)
+    found = _diagonals(parts[core])
+    for part in reversed(parts[:core]):
+        found = permute_columns(found, digits(part))
+    for part in parts[core + 1 :]:
+        found = permute_rows(found, digits(part))
+    return tuple(diagonal.without_single_axes() for diagonal in found)
+
+
+def _diagonals(part: Spec) -> list[Diagonal]:
+    match part:
         case Conv():
-            return tuple(convolution.diagonals(spec))
+            return convolution.diagonals(part)
         case Shared():
-            return tuple(shared.diagonals(spec))
-        case Chain():
-            position = 0 if spec.core is None else spec.parts.index(spec.core)
-            found = diagonals(spec.parts[position])
-            for part in reversed(spec.parts[:position]):
-                found = tuple(permute_columns(found, digits(part)))
-            for part in spec.parts[position + 1 :]:
-                found = tuple(permute_rows(found, digits(part)))
-            return found
-    return (Diagonal(tuple(Axis(digit.size, 0, digit.output, digit.input) for digit in digits(spec))),)
+            return shared.diagonals(part)
+    return [Diagonal(tuple(Axis(digit.size, 0, digit.output, digit.input) for digit in digits(part)))]
 
 
 def digits(spec: Spec) -> list[Digit]:

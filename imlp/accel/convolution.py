@@ -1,10 +1,13 @@
-"""A convolution: `conv2d`, and one diagonal of `W` for each kernel tap.
+"""A convolution: `conv2d`, and a few diagonals of `W`.
 
-Tap `(i, j)` fills `W[(o, y, x), (c, y s + i d - p, x s + j d - p)]`: a step in `y` or `x` moves row and column at once,
-so that each tap is a strided diagonal of `(o, y, x, c, v, u)`, cut off where it would leave the image.
+Kernel tap `(i, j)` fills `W[(o, y, x), (c, y s + i d - p, x s + j d - p)]`: a step in `y` or `x` moves row and column
+at once, so that each tap is a strided diagonal of `(o, y, x, c, v, u)`, cut off where it would leave the image.
+Outputs that meet the same taps can share one diagonal with an axis over those taps. Vertically that is done where it
+makes fewer of them; horizontally it would put the few taps of a kernel row into the innermost loop, too short a one
+to be fast.
 """
 
-from itertools import product
+from itertools import groupby, product
 
 from torch import Tensor
 from torch.nn import functional
@@ -28,11 +31,27 @@ def diagonals(spec: Conv) -> list[Diagonal]:
         Axis(o_group, c_group * taps, h_out * w_out, 0),
         Axis(c_group, taps, 0, h_in * w_in),
     )
+    columns = [(range(j, j + 1), xs) for j in range(k_x) if (xs := spec.outputs_reached(1, j))]
     found = []
-    for i, j in product(range(k_y), range(k_x)):
-        ys, xs = spec.outputs_reached(0, i), spec.outputs_reached(1, j)
-        if ys and xs:
-            v, u = ys[0] * s_y + i * d_y - p_y, xs[0] * s_x + j * d_x - p_x  # the first pixel that the tap meets
-            places = (Axis(len(ys), 0, w_out, s_y * w_in), Axis(len(xs), 0, 1, s_x))
-            found.append(Diagonal(channels + places, i * k_x + j, ys[0] * w_out + xs[0], v * w_in + u))
+    for (i_s, ys), (j_s, xs) in product(_rows(spec), columns):
+        i, j, y, x = i_s[0], j_s[0], ys[0], xs[0]
+        v, u = y * s_y + i * d_y - p_y, x * s_x + j * d_x - p_x  # the pixel that the first tap meets first
+        kernel = Axis(len(i_s), k_x, 0, d_y * w_in)
+        places = (Axis(len(ys), 0, w_out, s_y * w_in), Axis(len(xs), 0, 1, s_x))
+        found.append(Diagonal((*channels, kernel, *places), i * k_x + j, y * w_out + x, v * w_in + u))
     return found
+
+
+def _rows(spec: Conv) -> list[tuple[range, range]]:
+    """Pairs of kernel rows and output rows that all meet: by kernel row, or by runs of outputs, whichever are fewer."""
+    by_tap = [(range(i, i + 1), ys) for i in range(spec.kernels[0]) if (ys := spec.outputs_reached(0, i))]
+
+    def taps(y: int) -> tuple[int, ...]:
+        return tuple(i_s[0] for i_s, ys in by_tap if y in ys)
+
+    by_run = []
+    for met, run in groupby(range(spec.out_shape[1]), key=taps):
+        first, *rest = run
+        if met:
+            by_run.append((range(met[0], met[-1] + 1), range(first, first + len(rest) + 1)))
+    return min(by_tap, by_run, key=len)

@@ -38,6 +38,10 @@ class Diagonal:
     row: int = 0
     column: int = 0
 
+    def without_single_axes(self) -> "Diagonal":
+        """The same entries; every axis that a view has costs a little time."""
+        return replace(self, axes=tuple(axis for axis in self.axes if axis.size > 1))
+
     def unrolled(self, index: int) -> list["Diagonal"]:
         """The same entries as one diagonal for each position of an axis."""
         axis, axes = self.axes[index], self.axes[:index] + self.axes[index + 1 :]

@@ -193,7 +193,8 @@ def _once(diagonal: Diagonal) -> Diagonal:
 
 def _sparse(spec: Spec, weight: Tensor) -> Tensor:
     """CSR from the coordinates of all diagonals; memory grows with the non-zeros, not with the matrix."""
-    rows, columns, values = [], [], []
+    nothing = torch.empty(0, dtype=torch.int64)
+    rows, columns, values = [nothing], [nothing], [weight.new_empty(0)]  # a kernel may miss the image altogether
     for diagonal in diagonals(spec):
         sizes = [axis.size for axis in diagonal.axes]
         row, column = torch.tensor(diagonal.row), torch.tensor(diagonal.column)

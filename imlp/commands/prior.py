@@ -141,11 +141,12 @@ def _weight(spec: Spec, file: Path | None, seed: int) -> tuple[np.ndarray | None
         return weight, "none (a permutation)" if weight is None else f"seed {seed}"
     remedy = "save the weight with numpy.save, as a plain array of numbers"
     try:
-        weight = np.load(file, allow_pickle=False)
+        with open(file, "rb") as stream:
+            weight = np.lib.format.read_array(stream, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "not a plain .npy array"
         raise FileError(f"cannot read {file}: {reason}", remedy) from error
-    if not isinstance(weight, np.ndarray) or weight.dtype.kind not in "fiu" or not np.isfinite(weight).all():
+    if weight.dtype.kind not in "fiu" or not np.isfinite(weight).all():
         raise FileError(f"{file} does not hold an array of finite real numbers", remedy)
     return weight, str(file)
 

@@ -11,85 +11,11 @@ from strategies import PAPER, SPECS, specs
 needs("accel")
 
 import torch  # noqa: E402
+from pins import CHECKS, DTYPES, Numbers, assert_same, check_apply, check_expand_bias, check_matrix, check_project  # noqa: E402
 
 import imlp  # noqa: E402
 from imlp import accel, reference  # noqa: E402
 from imlp.backend import Backend  # noqa: E402
-from imlp.spec import Spec  # noqa: E402
-
-# The only tolerances of this file. Float32 rounds each of up to a few thousand added terms by 6e-8 of its size.
-TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5}
-DTYPES = list(TOLERANCE)
-
-
-def assert_same(fast: torch.Tensor | None, slow: object) -> None:
-    """Equal within the tolerance of the fast one's dtype, relative to the largest number."""
-    if fast is None or slow is None:
-        assert fast is None
-        assert slow is None
-        return
-    fast_array, slow_array = accel.to_numpy(fast), reference.to_numpy(slow)
-    assert fast_array.shape == slow_array.shape
-    scale = max(1.0, float(np.abs(slow_array).max(initial=0)))
-    np.testing.assert_allclose(fast_array, slow_array, rtol=0, atol=TOLERANCE[fast.dtype] * scale)
-
-
-class Numbers:
-    """The arrays that a spec is tried with, the same for both backends (rounded to float32, exact in both types)."""
-
-    def __init__(self, spec: Spec, dtype: torch.dtype = torch.float64, device: str = "cpu", seed: int = 0):
-        rng = np.random.default_rng(seed)
-
-        def draw(shape: tuple[int, ...] | None) -> np.ndarray | None:
-            return None if shape is None else rng.standard_normal(shape).astype(np.float32).astype(np.float64)
-
-        self.weight, self.bias = draw(spec.weight_shape), draw(spec.bias_shape)
-        self.x, self.y = draw((3, spec.matrix_shape[1])), draw((3, spec.matrix_shape[0]))
-        self.dense, self.lanes = draw(spec.matrix_shape), draw((3, *spec.matrix_shape))
-        self._to = {"dtype": dtype, "device": device}
-
-    def torch(self, name: str) -> torch.Tensor | None:
-        array = getattr(self, name)
-        return None if array is None else torch.tensor(array, **self._to)
-
-
-def check_matrix(spec: Spec, numbers: Numbers) -> None:
-    slow = reference.matrix(spec, numbers.weight)
-    weight = numbers.torch("weight")
-    assert_same(accel.matrix(spec, weight), slow)
-    sparse = accel.matrix(spec, weight, layout="sparse")
-    assert sparse.layout == torch.sparse_csr
-    assert sparse.values().numel() == spec.nnz
-    assert_same(sparse, slow)
-
-
-def check_expand_bias(spec: Spec, numbers: Numbers) -> None:
-    assert_same(accel.expand_bias(spec, numbers.torch("bias")), reference.expand_bias(spec, numbers.bias))
-
-
-def check_apply(spec: Spec, numbers: Numbers) -> None:
-    fast = accel.apply(spec, *(numbers.torch(name) for name in ("weight", "bias", "x")))
-    assert_same(fast, reference.apply(spec, numbers.weight, numbers.bias, numbers.x))
-
-
-def check_interpolate(spec: Spec, numbers: Numbers) -> None:
-    weight = numbers.torch("weight")
-    for mode in ("interpolate", "add"):
-        for alpha in (0, 0.3, 1):
-            dense = numbers.torch("dense")
-            fast = accel.interpolate(dense, spec, weight, alpha, mode=mode)
-            assert fast is dense
-            assert_same(fast, reference.interpolate(numbers.dense, spec, numbers.weight, alpha, mode=mode))
-        fast = accel.interpolate(numbers.torch("lanes"), spec, weight, [0, 0.3, 1], mode=mode)
-        assert_same(fast, reference.interpolate(numbers.lanes, spec, numbers.weight, [0, 0.3, 1], mode=mode))
-
-
-def check_project(spec: Spec, numbers: Numbers) -> None:
-    for name in ("dense", "lanes"):
-        assert_same(accel.project(numbers.torch(name), spec), reference.project(getattr(numbers, name), spec))
-
-
-CHECKS = [check_matrix, check_expand_bias, check_apply, check_interpolate, check_project]
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -1,0 +1,87 @@
+"""`verify`: is the fast path the reference, on every layer?"""
+
+from typing import Annotated, Literal
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from imlp import kinds, networks, verify
+from imlp.commands.console import out, print_json, steps
+from imlp.errors import BackendError
+from imlp.spec import Spec
+
+SHORT = {"gradients": "grads", "interpolate": "interp."}  # so that the table fits into 80 columns
+Dtype = Literal["float64", "float32", "bfloat16", "float16"]
+
+
+def verify_command(
+    network: Annotated[
+        list[str] | None,
+        typer.Option(help="A network whose layers to check, and again for more. Default: cnn and mixer."),
+    ] = None,
+    spec: Annotated[
+        list[str] | None, typer.Option(help="A kind of layer (as of build-prior) instead, and again for more.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="Where accel computes: cpu, cuda, cuda:1, mps.")] = "cpu",
+    dtype: Annotated[Dtype, typer.Option(help="What accel computes in; the reference in float64.")] = "float32",
+    seed: Annotated[int, typer.Option(min=0, help="Draws the weights and inputs.")] = 0,
+    json: Annotated[bool, typer.Option("--json", help="Print the errors as JSON.")] = False,
+) -> None:
+    """Check that accel equals the reference: the largest error of each verb on every layer. Exit 1 on a miss."""
+    layers = _layers(network, spec)
+    _check_device(device, dtype)
+    by_spec: dict[Spec, dict[str, float]] = {}  # layers of one geometry are checked once
+    with steps(len(layers), quiet=json) as step:
+        for name, one in layers.items():
+            step(name)
+            if one not in by_spec:
+                by_spec[one] = verify.layer_errors(one, dtype=dtype, device=device, seed=seed)
+    errors = {name: by_spec[one] for name, one in layers.items()}
+    tolerance = verify.TOLERANCE[dtype]
+    passed = all(error <= tolerance for row in errors.values() for error in row.values())
+    if json:
+        found = {"dtype": dtype, "device": device, "tolerance": tolerance, "passed": passed, "errors": errors}
+        print_json(found)
+    else:
+        _print(errors, tolerance, f"accel ({dtype}, {device}) against the reference")
+        out.print("all equal within rounding" if passed else "[bold red]not equal: see the numbers marked in red")
+    if not passed:
+        raise typer.Exit(1)
+
+
+def _layers(names: list[str] | None, chosen: list[str] | None) -> dict[str, Spec]:
+    """What to check, by name."""
+    layers: dict[str, Spec] = {kind: kinds.make(kind) for kind in chosen or []}
+    for name in names or ([] if chosen else ["cnn", "mixer"]):
+        layers |= {f"{name} {layer.name}": layer.spec for layer in networks.make(name).layers}
+    return layers
+
+
+def _check_device(device: str, dtype: str) -> None:
+    """Refuse a device that torch does not have, before anything is computed."""
+    from imlp.backend import backend
+
+    backend("accel")
+    import torch
+
+    if device == "cpu" and dtype in ("bfloat16", "float16"):  # torch's own half GEMM kills the process on some of them
+        raise BackendError(f"{dtype} on the CPU depends on what the processor can do", "use float32, or --device cuda")
+    try:
+        torch.zeros(1, dtype=getattr(torch, dtype), device=device)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        raise BackendError(f"--device {device} with {dtype} does not work: {reason}", "use --device cpu") from error
+
+
+def _print(errors: dict[str, dict[str, float]], tolerance: float, title: str) -> None:
+    title = f"{title}:\nlargest relative error, at most {tolerance:g} is allowed"
+    table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("layer", no_wrap=True)
+    for verb in verify.VERBS:
+        table.add_column(SHORT.get(verb, verb), justify="right")
+    for name, row in errors.items():
+        marks = ["" if row[verb] <= tolerance else "[bold red]" for verb in verify.VERBS]
+        numbers = [f"{row[verb]:.0e}" if row[verb] else "0" for verb in verify.VERBS]
+        table.add_row(name, *(mark + number for mark, number in zip(marks, numbers, strict=True)))
+    out.print(table)

@@ -1,0 +1,184 @@
+"""`build-prior` as a user meets it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import pytest
+from scipy import sparse
+from typer.testing import CliRunner
+
+from imlp import reference
+from imlp.cli import app
+from imlp.commands.prior import KindName
+from imlp.kinds import KINDS, make
+from imlp.spec import Conv
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(*arguments: str):
+    return CliRunner().invoke(app, ["build-prior", *map(str, arguments)])
+
+
+def test_the_command_of_the_readme_in_a_process_of_its_own(tmp_path):
+    command = [sys.executable, "cli.py", "build-prior", "--kind", "patchify", "--out", str(tmp_path / "p.npz")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "3,072 x 3,072" in done.stdout
+    matrix = sparse.load_npz(tmp_path / "p.npz")
+    assert matrix.shape == (3072, 3072)
+    assert (matrix != reference.matrix(make("patchify"))).nnz == 0
+
+
+def test_every_kind_is_offered():
+    assert get_args(KindName) == tuple(KINDS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_builds_with_the_papers_geometry(kind, tmp_path):
+    result = run("--kind", kind, "--json", "--out", tmp_path / "m.npz", "--plot", tmp_path / "m.png")
+    assert result.exit_code == 0, result.output
+    facts = json.loads(result.stdout)
+    spec = make(kind)
+    assert facts["shape"] == list(spec.matrix_shape)
+    assert facts["nnz"] == spec.nnz == sparse.load_npz(tmp_path / "m.npz").nnz
+    assert (tmp_path / "m.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
+def test_a_small_matrix_is_drawn_entry_by_entry(suffix, tmp_path):
+    assert run("--image", "1x4x4", "--plot", tmp_path / f"m{suffix}").exit_code == 0
+    assert (tmp_path / f"m{suffix}").stat().st_size > 5000
+
+
+def test_geometry_of_ones_own(tmp_path):
+    geometry = "--image 4x9x6 --out-channels 6 --kernel 2x3 --stride 1x2 --padding 2x1 --dilation 3,2 --groups 2"
+    result = run(*geometry.split(), "--out", tmp_path / "m.npy", "--seed", 3)
+    assert result.exit_code == 0, result.output
+    spec = Conv((4, 9, 6), 6, (2, 3), (1, 2), (2, 1), (3, 2), 2)
+    matrix = np.load(tmp_path / "m.npy")
+    weight = reference.project(matrix, spec)
+    np.testing.assert_allclose(matrix, reference.matrix(spec, weight).toarray(), rtol=1e-12)
+    assert np.count_nonzero(matrix) == spec.nnz
+
+
+def test_a_seed_draws_the_same_weight_again_and_another_one_another(tmp_path):
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        run("--kind", "shared", "--seed", seed, "--out", tmp_path / f"{name}.npy")
+    a, b, c = (np.load(tmp_path / f"{name}.npy") for name in "abc")
+    assert (a == b).all()
+    assert (a != c).any()
+
+
+def test_weights_from_a_file(tmp_path):
+    weight = np.random.default_rng(0).standard_normal((2, 3))
+    np.save(tmp_path / "w.npy", weight)
+    shape = ("--rows", 2, "--in-features", 3, "--out-features", 2)
+    result = run("--kind", "shared", *shape, "--weights", tmp_path / "w.npy", "--out", tmp_path / "m.npy")
+    assert result.exit_code == 0, result.output
+    np.testing.assert_array_equal(np.load(tmp_path / "m.npy"), np.kron(np.eye(2), weight))
+
+
+def test_alpha_mixes_with_a_dense_matrix(tmp_path):
+    for alpha in (0, 0.25, 1):
+        assert run("--image", "1x4x4", "--alpha", alpha, "--out", tmp_path / f"{alpha}.npy").exit_code == 0
+    w, mixed, w_p = (np.load(tmp_path / f"{alpha}.npy") for alpha in (0, 0.25, 1))
+    np.testing.assert_allclose(mixed, 0.75 * w + 0.25 * w_p)
+
+
+class Harmful:
+    """Would leave a file behind when unpickled."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+def bad_files(folder: Path) -> dict[str, Path]:
+    np.save(folder / "shape.npy", np.ones((3, 3)))
+    np.save(folder / "object.npy", np.array([Harmful(folder / "harm")], dtype=object), allow_pickle=True)
+    np.save(folder / "nan.npy", np.full((1, 3, 3, 3), np.nan))
+    np.save(folder / "text.npy", np.array(["a"]))
+    (folder / "noise.npy").write_bytes(b"not an array")
+    (folder / "empty.npy").write_bytes(b"")
+    np.savez(folder / "archive.npy.npz", x=np.ones(3))
+    os.rename(folder / "archive.npy.npz", folder / "archive.npy")
+    return {path.stem: path for path in folder.glob("*.npy")}
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("shape", "must have shape (1, 3, 3, 3)"),
+        ("object", "not a plain .npy array"),
+        ("nan", "finite real numbers"),
+        ("text", "finite real numbers"),
+        ("noise", "not a plain .npy array"),
+        ("empty", "not a plain .npy array"),
+        ("archive", "not a plain .npy array"),
+        ("missing", "No such file"),
+    ],
+)
+def test_a_weight_file_that_will_not_do(name, message, tmp_path):
+    path = bad_files(tmp_path).get(name, tmp_path / "missing.npy")
+    before = sorted(os.listdir(tmp_path))
+    result = run("--weights", path, "--out", tmp_path / "m.npz")
+    check_refusal(result, message)
+    assert sorted(os.listdir(tmp_path)) == before  # neither an output nor what the pickle would have done
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--kind patchify --patch 5", "patch 5 does not divide the height 32; use one of 1, 2, 4, 8, 16, 32"),
+        ("--kernel 40", "use a kernel that spans at most 34"),
+        ("--alpha 2", "give a number from 0 (plain MLP) to 1 (the prior)"),
+        ("--alpha nan", "give a number from 0"),
+        ("--out m.txt", "use .npz or .npy"),
+        ("--plot m.gif", "use .png or .svg or .pdf"),
+        ("--out missing/m.npz", "choose a folder that exists"),
+        ("--plot missing/m.png", "choose a folder that exists"),
+        ("--kind patchify --kernel 3", "--kernel does not apply to kind patchify; it takes --image, --patch"),
+        ("--image 3x224x224 --out-channels 16 --alpha 0.5", "leave --alpha out"),
+        ("--image 3x224x224 --out-channels 16 --out m.npy", "write .npz instead"),
+    ],
+)
+def test_bad_input_gives_one_line_with_the_remedy(arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    check_refusal(run(*arguments.split()), message)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("arguments", ["--kind magic", "--image 3x3", "--kernel three", "--seed -1", "--colour red"])
+def test_what_cannot_be_parsed_is_refused_too(arguments):
+    result = run(*arguments.split())
+    assert result.exit_code == 2
+    assert "Traceback" not in result.output
+
+
+def check_refusal(result, message: str) -> None:
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: ")
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert result.stdout == ""
+    assert isinstance(result.exception, SystemExit)
+
+
+def test_a_folder_that_may_not_be_written_to(tmp_path):
+    """Root may write anywhere, so the test asks for a folder inside a file, which nobody can have."""
+    (tmp_path / "file").write_text("")
+    check_refusal(run("--out", tmp_path / "file" / "m.npz"), "cannot write")
+
+
+def test_help_teaches_and_version_prints():
+    shown = CliRunner().invoke(app, ["build-prior", "--help"])
+    assert shown.exit_code == 0
+    assert "the first things to try" in shown.stdout.lower()
+    assert CliRunner().invoke(app, ["--version"]).stdout.startswith("imlp ")

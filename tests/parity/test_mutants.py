@@ -1,0 +1,102 @@
+"""The parity tests can fail: mistakes in the arithmetic of the views, made on purpose, and each of them noticed."""
+
+import sys
+from types import ModuleType
+
+import pytest
+from conftest import needs
+from strategies import SPECS
+
+needs("accel")
+
+from pins import CHECKS, Numbers  # noqa: E402
+
+from imlp import spec as spec_module  # noqa: E402
+from imlp.accel import chain, convolution, diagonals, patchify, shared, transpose, verbs  # noqa: E402
+
+MUTANTS: dict[str, tuple[ModuleType, str, str]] = {
+    "a shifted tap": (convolution, "y * s_y + i * d_y - p_y", "y * s_y + i * d_y - p_y + 1"),
+    "a shifted tap, sideways": (convolution, "i * k_x + j, y * w_out", "i * k_x, y * w_out"),
+    "a forgotten bound": (spec_module, "first = max(0, -(shift // stride))", "first = 0"),
+    "a forgotten bound, at the end": (spec_module, "(size - 1 - shift) // stride + 1", "(size - shift) // stride + 1"),
+    "swapped axes": (convolution, "Axis(len(ys), 0, w_out, s_y * w_in)", "Axis(len(ys), 0, 1, s_x)"),
+    "a forgotten stride": (convolution, "Axis(len(xs), 0, 1, s_x)", "Axis(len(xs), 0, 1, 1)"),
+    "a forgotten dilation": (convolution, "k_x, 0, d_y * w_in", "k_x, 0, w_in"),
+    "a forgotten group": (convolution, "o_group * h_out * w_out, c_group * h_in", "o_group * h_out * w_out, 0 * h_in"),
+    "patches down instead of across": (patchify, "input=P, output=c * P * P", "input=P, output=P * P"),
+    "a transpose the wrong way": (transpose, "input=spec.cols, output=1", "input=spec.rows, output=1"),
+    "a transposed block": (
+        shared,
+        "Axis(C_out, C_in, 1, 0), Axis(C_in, 1, 0, 1)",
+        "Axis(C_out, 1, 1, 0), Axis(C_in, C_out, 0, 1)",
+    ),
+    "a permutation undone": (diagonals, "Digit(digit.size, digit.output, digit.input)", "digit"),
+    "a carry overlooked": (diagonals, " or reach[k] >= digit.size", ""),
+    "a forgotten scale": (verbs, "dense.mul_(keep)", "dense.mul_(1)"),
+    "a forgotten alpha": (verbs, "alpha=alpha)", "alpha=1)"),
+    "a sum for a mean": (verbs, "weights /= _counts", "weights *= _counts"),
+    "a bias not permuted": (verbs, "if core + 1 == len(parts)", "if True"),
+}
+
+
+def survives() -> bool:
+    """Whether every check of every spec still passes."""
+    try:
+        for spec in SPECS:
+            for check in CHECKS:
+                check(spec, Numbers(spec))
+    except (AssertionError, RuntimeError, ValueError, IndexError):
+        return False
+    return True
+
+
+@pytest.fixture
+def clean():
+    """Put the right code back, whatever happens."""
+    before = {module: dict(vars(module)) for module in {mutant[0] for mutant in MUTANTS.values()}}
+    yield
+    for module, names in before.items():
+        vars(module).update(names)
+    chain.diagonals.cache_clear()
+    verbs._counts.cache_clear()
+
+
+def test_the_right_code_survives():
+    assert survives()
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+@pytest.mark.usefixtures("clean")
+def test_a_mistake_is_noticed(name, monkeypatch):
+    module, right, wrong = MUTANTS[name]
+    with open(module.__file__) as file:
+        source = file.read()
+    assert source.count(right) == 1, f"{name}: the code to break is no longer there"
+    mutant = ModuleType("mutant")
+    mutant.__file__ = module.__file__
+    monkeypatch.setitem(sys.modules, "mutant", mutant)  # dataclasses look their module up
+    exec(compile(source.replace(right, wrong), module.__file__, "exec"), vars(mutant))
+    adopt(module, mutant)
+    chain.diagonals.cache_clear()
+    verbs._counts.cache_clear()
+    assert not survives()
+
+
+def adopt(module: ModuleType, mutant: ModuleType) -> None:
+    """Give the functions (and methods) of the module the mutant's code, wherever they have been imported to."""
+    for name, value in vars(module).items():
+        other = vars(mutant).get(name)
+        value, other = getattr(value, "__wrapped__", value), getattr(other, "__wrapped__", other)
+        if getattr(value, "__module__", None) != module.__name__:
+            continue
+        if hasattr(value, "__code__"):
+            _replaced(value, other)
+        elif isinstance(value, type):
+            for method, function in list(vars(value).items()):
+                if hasattr(function, "__code__") and hasattr(vars(other).get(method), "__code__"):
+                    _replaced(function, vars(other)[method])
+
+
+def _replaced(function, other) -> None:
+    if function.__code__.co_freevars == other.__code__.co_freevars:
+        function.__code__ = other.__code__

@@ -1,0 +1,83 @@
+"""Getting a backend by name, and what is never imported."""
+
+import subprocess
+import sys
+
+import pytest
+
+import imlp
+from imlp import reference
+from imlp.errors import BackendError
+
+
+def test_the_reference_by_name():
+    assert imlp.backend("reference") is reference
+
+
+def test_an_unknown_name_lists_the_known_ones():
+    with pytest.raises(BackendError, match=r"unknown backend 'numpy'; the known ones are reference and accel"):
+        imlp.backend("numpy")
+
+
+def run(code: str) -> str:
+    """The standard output of a new interpreter."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_accel_without_torch_says_which_command_installs_it():
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "import imlp\n"
+        "try: imlp.backend('accel')\n"
+        "except imlp.ImlpError as error: print(error)"
+    )
+    assert "pip install torch torchvision" in run(code)
+
+
+HEAVY = "import sys; print([name for name in ('torch', 'torchvision', 'cupy') if name in sys.modules])"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import imlp",
+        "import imlp.reference",
+        "import imlp.cli",
+        "import imlp; imlp.backend('reference').matrix(imlp.Transpose(2, 3))",
+        "from imlp.commands import prior; prior.build_prior('patch-embed')",
+    ],
+)
+def test_torch_and_cupy_are_never_imported_unasked(code):
+    assert run(f"{code}\n{HEAVY}").splitlines()[-1] == "[]"
+
+
+def test_accel_works_without_cupy():
+    from conftest import needs
+
+    needs("accel")
+    code = (
+        "import sys; sys.modules['cupy'] = None\n"
+        "import torch; from imlp import Shared, accel\n"
+        "print(accel.matrix(Shared(2, 1, 1), torch.ones(1, 1)).sum().item(), accel.describe()['path'])"
+    )
+    assert run(code).strip() == "2.0 torch views"
+
+
+def test_accel_imports_cupy_only_when_a_device_is_there():
+    from conftest import needs
+
+    needs("accel")
+    code = "import torch; from imlp import Shared, accel\n"
+    code += "accel.interpolate(torch.ones(2, 2), Shared(2, 1, 1), torch.ones(1, 1), 0.5)\n"
+    assert "cupy" not in run(code + HEAVY).splitlines()[-1]
+
+
+def test_cupy_imports_without_a_gpu_and_describe_says_why_it_is_not_used():
+    from conftest import needs
+
+    needs("accel")
+    needs("cupy")
+    out = run("import cupy; from imlp import accel; print(accel.describe())")
+    assert "'path': 'torch views', 'why': 'torch sees no CUDA device'" in out or "fused" in out
