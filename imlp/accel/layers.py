@@ -17,7 +17,8 @@ from imlp.accel.verbs import apply
 from imlp.spec import Spec
 
 Gradients = dict[str, Tensor]
-Backward = Callable[[Tensor], tuple[Tensor | None, Gradients]]
+Back = tuple[Tensor | None, Gradients]
+Backward = Callable[[Tensor], Back]
 
 
 def linear(
@@ -34,7 +35,7 @@ def linear(
     else:
         y, multiply = torch.baddbmm(b[:, None], x, W.mT), torch.bmm
 
-    def backward(dy: Tensor) -> tuple[Tensor | None, Gradients]:
+    def backward(dy: Tensor) -> Back:
         dx = None if first else multiply(dy, W)
         return dx, {"weight": multiply(dy.mT, x, out=room), "bias": dy.sum(-2)}
 
@@ -45,7 +46,7 @@ def _linear_for_all(x: Tensor, W: Tensor, b: Tensor, room: Tensor | None) -> tup
     L, M_out, M_in = W.shape
     y = torch.addmm(b.flatten(), x, W.view(L * M_out, M_in).T)  # (N, L M_out)
 
-    def backward(dy: Tensor) -> tuple[Tensor | None, Gradients]:
+    def backward(dy: Tensor) -> Back:
         flat = dy.transpose(0, 1).reshape(-1, L * M_out)  # (N, L M_out)
         dW = torch.mm(flat.T, x, out=None if room is None else room.view(L * M_out, M_in))
         return None, {"weight": dW.view(W.shape), "bias": dy.sum(-2)}
@@ -68,22 +69,18 @@ def structured(
         return strips.forward(x, w, b), lambda dy: _named(*strips.backward(dy, first))
     if not record:
         return apply(spec, w, b, x), _no_backward
-    inputs = [w.detach().requires_grad_(), b.detach().requires_grad_(), x.detach().requires_grad_(not first)]
-    with torch.enable_grad():
-        y = apply(spec, *inputs)
-
-    def backward(dy: Tensor) -> tuple[Tensor | None, Gradients]:
-        dw, db, *dx = torch.autograd.grad(y, inputs[: 2 if first else 3], dy)
-        return _named(dx[0] if dx else None, dw, db)
-
-    return y.detach(), backward
+    if first:
+        y, pull = torch.func.vjp(lambda w, b: apply(spec, w, b, x), w, b)
+        return y, lambda dy: _named(None, *pull(dy))
+    y, pull = torch.func.vjp(lambda x, w, b: apply(spec, w, b, x), x, w, b)
+    return y, lambda dy: _named(*pull(dy))
 
 
-def _named(dx: Tensor | None, dw: Tensor, db: Tensor) -> tuple[Tensor | None, Gradients]:
+def _named(dx: Tensor | None, dw: Tensor, db: Tensor) -> Back:
     return dx, {"weight": dw, "bias": db}
 
 
-def _no_backward(dy: Tensor) -> tuple[Tensor | None, Gradients]:
+def _no_backward(dy: Tensor) -> Back:
     raise RuntimeError("this layer was run without record")
 
 
@@ -96,7 +93,7 @@ def layer_norm(
     scale = None if weight is None else weight[..., None, None, :]  # (..., 1, 1, features)
     y = z if scale is None or bias is None else torch.addcmul(bias[..., None, None, :], z, scale)
 
-    def backward(dy: Tensor) -> tuple[Tensor, Gradients]:
+    def backward(dy: Tensor) -> Back:
         dy = dy.view(z.shape)
         own = {} if scale is None else {"weight": (dy * z).sum((-3, -2)), "bias": dy.sum((-3, -2))}
         d = dy if scale is None else dy * scale
