@@ -4,10 +4,13 @@ A backend is a module: `imlp.reference` (NumPy and SciPy, float64, made to be re
 to be fast). The trainer only knows the verbs below.
 """
 
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Protocol
 
 from imlp.errors import BackendError
+from imlp.model import Model
+from imlp.networks import Network
 from imlp.spec import Spec
 
 Array = Any  # numpy.ndarray in the reference, torch.Tensor in accel
@@ -37,6 +40,64 @@ class Backend(Protocol):
 
     def to_numpy(self, array: Array) -> Any:
         """The same numbers as a dense `numpy.ndarray`."""
+
+    def init(
+        self,
+        network: Network,
+        *,
+        dense: bool,
+        seed: int,
+        lanes: int | None = None,
+        dtype: Any = None,
+        device: Any = None,
+    ) -> Model:
+        """The prior (`dense=False`), one I-MLP, or `lanes` of them that start from the same numbers."""
+
+    def forward(self, model: Model, x: Array) -> Array:
+        """Logits `(N, classes)`, or `(L, N, classes)`."""
+
+    def loss_and_grads(self, model: Model, x: Array, y: Array) -> tuple[Array, dict[str, Array]]:
+        """The mean cross entropy, a number or `(L,)`, and its gradient at every parameter by name."""
+
+    def train_step(
+        self,
+        model: Model,
+        x: Array,
+        y: Array,
+        *,
+        lr: float = 1e-4,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        compile: bool = False,
+    ) -> Array:
+        """One step of Adam, in place; the loss before it, a number or `(L,)`."""
+
+    def evaluate(self, model: Model, x: Array, y: Array, *, batch: int = 1000) -> tuple[Array, Array]:
+        """How many are correct and the sum of the losses: numbers, or `(L,)`."""
+
+    def inject(
+        self,
+        model: Model,
+        prior: Model,
+        alpha: Any,
+        *,
+        mode: str = "interpolate",
+        layers: Iterable[str] | None = None,
+        biases: bool = True,
+        head: bool = False,
+    ) -> Model:
+        """The interpolation step of algorithm 1 on a whole network, in place."""
+
+    def select(self, model: Model, lanes: Sequence[int]) -> Model:
+        """A new model of exactly these lanes."""
+
+    def export(self, model: Model) -> dict[str, Any]:
+        """Everything that it takes to go on exactly, as `numpy.ndarray` by name."""
+
+    def load(
+        self, network: Network, arrays: Mapping[str, Any], *, dense: bool, dtype: Any = None, device: Any = None
+    ) -> Model:
+        """The model that `export` wrote."""
 
 
 def backend(name: str) -> Backend:

@@ -93,6 +93,8 @@ class Network:
     def _width(self, dense: bool) -> int:
         """How many numbers reach the head; every width on the way is checked."""
         width, source = prod(self.image), "the image"
+        if self.blocks and self.blocks[0].norm is not None and self.blocks[0].norm.learned:
+            raise SpecError(f"{self.name} begins with a learned norm", "put a layer before it, or use learned=False")
         for block in self.blocks:
             before = width
             self._check_norm(block.name, block.norm, width)

@@ -12,12 +12,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from imlp.accel.chain import diagonals
-from imlp.accel.verbs import _entries, _numbers, _once, apply, expand_bias, matrix
-from imlp.spec import Conv, Spec
+from imlp.accel.strips import Strips
+from imlp.accel.verbs import apply
+from imlp.spec import Spec
 
 Gradients = dict[str, Tensor]
-Backward = Callable[[Tensor], tuple[Tensor | None, Gradients]]
+Back = tuple[Tensor | None, Gradients]
+Backward = Callable[[Tensor], Back]
 
 
 def linear(
@@ -34,7 +35,7 @@ def linear(
     else:
         y, multiply = torch.baddbmm(b[:, None], x, W.mT), torch.bmm
 
-    def backward(dy: Tensor) -> tuple[Tensor | None, Gradients]:
+    def backward(dy: Tensor) -> Back:
         dx = None if first else multiply(dy, W)
         return dx, {"weight": multiply(dy.mT, x, out=room), "bias": dy.sum(-2)}
 
@@ -45,7 +46,7 @@ def _linear_for_all(x: Tensor, W: Tensor, b: Tensor, room: Tensor | None) -> tup
     L, M_out, M_in = W.shape
     y = torch.addmm(b.flatten(), x, W.view(L * M_out, M_in).T)  # (N, L M_out)
 
-    def backward(dy: Tensor) -> tuple[Tensor | None, Gradients]:
+    def backward(dy: Tensor) -> Back:
         flat = dy.transpose(0, 1).reshape(-1, L * M_out)  # (N, L M_out)
         dW = torch.mm(flat.T, x, out=None if room is None else room.view(L * M_out, M_in))
         return None, {"weight": dW.view(W.shape), "bias": dy.sum(-2)}
@@ -54,57 +55,33 @@ def _linear_for_all(x: Tensor, W: Tensor, b: Tensor, room: Tensor | None) -> tup
 
 
 def structured(
-    x: Tensor, spec: Spec, w: Tensor, b: Tensor, *, first: bool = False, record: bool = True
+    x: Tensor,
+    spec: Spec,
+    w: Tensor,
+    b: Tensor,
+    *,
+    strips: Strips | None = None,
+    first: bool = False,
+    record: bool = True,
 ) -> tuple[Tensor, Backward]:
-    """A prior layer: natively, or through its matrix where that is less work. Only `record` makes a backward."""
-    if smaller_as_matrix(spec):
-        return _structured_as_matrix(x, spec, w, b, first)
+    """A prior layer: in strips if they are given, or else natively. Without `record` there is no backward."""
+    if strips is not None:
+        return strips.forward(x, w, b), lambda dy: _named(*strips.backward(dy, first))
     if not record:
         return apply(spec, w, b, x), _no_backward
-    inputs = [w.detach().requires_grad_(), b.detach().requires_grad_(), x.detach().requires_grad_(not first)]
-    with torch.enable_grad():
-        y = apply(spec, *inputs)
-
-    def backward(dy: Tensor) -> tuple[Tensor | None, Gradients]:
-        dw, db, *dx = torch.autograd.grad(y, inputs[: 2 if first else 3], dy)
-        return dx[0] if dx else None, {"weight": dw, "bias": db}
-
-    return y.detach(), backward
+    if first:
+        y, pull = torch.func.vjp(lambda w, b: apply(spec, w, b, x), w, b)
+        return y, lambda dy: _named(None, *pull(dy))
+    y, pull = torch.func.vjp(lambda x, w, b: apply(spec, w, b, x), x, w, b)
+    return y, lambda dy: _named(*pull(dy))
 
 
-def _no_backward(dy: Tensor) -> tuple[Tensor | None, Gradients]:
+def _named(dx: Tensor | None, dw: Tensor, db: Tensor) -> Back:
+    return dx, {"weight": dw, "bias": db}
+
+
+def _no_backward(dy: Tensor) -> Back:
     raise RuntimeError("this layer was run without record")
-
-
-def smaller_as_matrix(spec: Spec) -> bool:
-    """Whether a convolution multiplies more numbers than its matrix: its kernel has more taps than the image pixels.
-
-    A kernel of 3 x 3 on 2 x 2 pixels meets the padding five times out of nine, and `conv2d` multiplies that too.
-    """
-    if not isinstance(spec, Conv):
-        return False
-    _, h, w = spec.in_shape
-    return spec.kernels[0] * spec.kernels[1] > h * w * spec.groups
-
-
-def _structured_as_matrix(x: Tensor, spec: Spec, w: Tensor, b: Tensor, first: bool) -> tuple[Tensor, Backward]:
-    W_P = matrix(spec, w)
-    y, dense_backward = linear(x, W_P, expand_bias(spec, b), first=first)
-
-    def backward(dy: Tensor) -> tuple[Tensor | None, Gradients]:
-        dx, dense = dense_backward(dy)
-        return dx, {"weight": _sum_over_places(dense["weight"], spec), "bias": dense["bias"].view(len(b), -1).sum(1)}
-
-    return y, backward
-
-
-def _sum_over_places(dW_P: Tensor, spec: Spec) -> Tensor:
-    """The adjoint of `matrix`: for each number of the weight, the sum over the entries that it fills."""
-    dw = dW_P.new_zeros(spec.weight_shape or ())
-    for diagonal in diagonals(spec):
-        repeated = [k for k, axis in enumerate(diagonal.axes) if not axis.weight]
-        _numbers(dw, _once(diagonal)).add_(_entries(dW_P, diagonal).sum(repeated, keepdim=True))
-    return dw
 
 
 def layer_norm(
@@ -116,7 +93,7 @@ def layer_norm(
     scale = None if weight is None else weight[..., None, None, :]  # (..., 1, 1, features)
     y = z if scale is None or bias is None else torch.addcmul(bias[..., None, None, :], z, scale)
 
-    def backward(dy: Tensor) -> tuple[Tensor, Gradients]:
+    def backward(dy: Tensor) -> Back:
         dy = dy.view(z.shape)
         own = {} if scale is None else {"weight": (dy * z).sum((-3, -2)), "bias": dy.sum((-3, -2))}
         d = dy if scale is None else dy * scale

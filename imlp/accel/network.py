@@ -4,6 +4,7 @@ As the reference, but in place, on any device, and without waiting for it: nothi
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -11,8 +12,9 @@ from torch import Tensor
 
 from imlp.accel import layers as ops
 from imlp.accel.adam import adam
+from imlp.accel.strips import Strips, rows_at_once
 from imlp.accel.verbs import expand_bias, interpolate, to_numpy
-from imlp.errors import ArrayError
+from imlp.errors import ArrayError, BackendError
 from imlp.init import network_parameters
 from imlp.model import Model, alphas_by_layer, batch_fits, exported, lanes_fit, loaded, runs
 from imlp.networks import Network, Step
@@ -55,9 +57,9 @@ def forward(model: Model, x: Tensor) -> Tensor:
 @torch.no_grad()
 def loss_and_grads(model: Model, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
     """The mean cross entropy, a number or `(L,)`, and its gradient at every parameter by name."""
+    _check(model, x, y)
     grads: dict[str, Tensor] = {}
-    loss = _loss_and_backward(model, x, y, grads.update, reuse=False)
-    return loss, grads
+    return _loss_and_backward(model, x, y, grads.update, reuse=False), grads
 
 
 @torch.no_grad()
@@ -71,13 +73,22 @@ def train_step(
     eps: float = 1e-8,
     compile: bool = False,
 ) -> Tensor:
-    """One step of Adam on one batch, in place; gives the loss before it, a number or `(L,)`, still on its device."""
+    """One step of Adam on one batch, in place; gives the loss before it, a number or `(L,)`, still on its device.
+
+    `compile` has torch compile forward and backward into one graph, which takes a C++ compiler (or a GPU) and up to a
+    minute in the first step.
+    """
+    _check(model, x, y)
     model.step += 1
     t = torch.full((), float(model.step), dtype=torch.float32, device=x.device)
 
     def update(grads: dict[str, Tensor]) -> None:
         adam(model, grads, t=t, lr=lr, betas=betas, eps=eps)
 
+    if compile:
+        loss, grads = _compiled(model.network, model.dense, model.lanes)(model.parameters, x, y)
+        update(grads)
+        return loss
     return _loss_and_backward(model, x, y, update, reuse=True)
 
 
@@ -147,29 +158,48 @@ def _loss_and_backward(model: Model, x: Tensor, y: Tensor, receive: Receive, *, 
 
     With `reuse` the gradients of weights of one shape share one place, so that they must be used at once.
     """
-    _check(model, x, y)
     tape = []
     first = True
     for residual, steps in model.network.sections(dense=model.dense):
         start, backwards = x, []
         for step in steps:
             x, backward = _step(model, step, x, first=first, reuse=reuse)
-            backwards.append((step.name, backward))
-            first = first and step.op != "linear"
+            if step.op == "linear" or not first:  # what comes before the first layer has no parameters
+                backwards.append((step.name, backward))
+                first = False
         x = start + x if residual else x
         tape.append((residual, backwards))
-    losses, dx = ops.cross_entropy(x, y)  # (..., N), (..., N, classes)
-    dx /= len(y)
+    losses, dlogits = ops.cross_entropy(x, y)  # (..., N), (..., N, classes)
+    dx: Any = dlogits / len(y)
     for residual, backwards in reversed(tape):
         end = dx
         for name, backward in reversed(backwards):
             dx, own = backward(dx)
             if own:
                 receive({f"{name}.{part}": gradient for part, gradient in own.items()})
-            if dx is None:  # below the first layer
-                return losses.mean(-1)
-        dx = end + dx if residual else dx
-    raise AssertionError("a network has a first layer")
+        dx = end + dx if residual and dx is not None else dx
+    return losses.mean(-1)
+
+
+@lru_cache(maxsize=16)
+def _compiled(network: Network, dense: bool, lanes: int | None) -> Callable[..., Any]:
+    def run(parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Any:
+        grads: dict[str, Tensor] = {}
+        loss = _loss_and_backward(Model(network, dense, lanes, parameters, {}, {}), x, y, grads.update, reuse=False)
+        return loss, grads
+
+    compiled = torch.compile(run, fullgraph=True)
+
+    def run_compiled(*arguments: Any) -> Any:
+        try:
+            return compiled(*arguments)
+        except torch._dynamo.exc.TorchDynamoException as error:
+            reason = str(error).strip().splitlines()[0]
+            raise BackendError(
+                f"torch could not compile the step: {reason}", "install a C++ compiler, or use compile=False"
+            ) from error
+
+    return run_compiled
 
 
 def _step(
@@ -179,10 +209,13 @@ def _step(
     bias: Any = model.parameters.get(f"{step.name}.bias")
     match step.op:
         case "linear" if model.dense:
-            room = _room(model, weight) if reuse else None
+            room = _kept(model.scratch, str(weight.shape), lambda: torch.empty_like(weight)) if reuse else None
             return ops.linear(x, weight, bias, first=first, room=room)
         case "linear":
-            return ops.structured(x, step.of.spec, weight, bias, first=first, record=record)
+            spec, rows = step.of.spec, rows_at_once(step.of.spec, x.device)
+            scratch = model.scratch if reuse else {}
+            strips = None if rows is None else _kept(scratch, step.name, lambda: Strips(spec, rows, like=weight))
+            return ops.structured(x, spec, weight, bias, strips=strips, first=first, record=record)
         case "norm":
             return ops.layer_norm(x, step.of.features, weight, bias)
         case "gelu":
@@ -192,12 +225,11 @@ def _step(
     raise TypeError(f"{step.op!r} is not an operation of a network")
 
 
-def _room(model: Model, weight: Tensor) -> Tensor:
-    """A place for the gradient of any weight of this shape, kept from step to step."""
-    shape = str(tuple(weight.shape))
-    if shape not in model.scratch:
-        model.scratch[shape] = torch.empty_like(weight)
-    return model.scratch[shape]
+def _kept(scratch: dict[str, Any], name: str, make: Callable[[], Any]) -> Any:
+    """What `make` makes the first time: room that is kept from step to step."""
+    if name not in scratch:
+        scratch[name] = make()
+    return scratch[name]
 
 
 def _with_lanes(model: Model, name: str) -> Tensor:
