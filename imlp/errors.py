@@ -31,3 +31,7 @@ class BackendError(ImlpError):
 
 class FileError(ImlpError):
     """A file that cannot be read or written."""
+
+
+class DataError(ImlpError):
+    """A data set that is missing, damaged or not what it should be: it names the file and the cause."""
