@@ -7,7 +7,7 @@ import typer
 from typer.core import TyperGroup
 
 import imlp
-from imlp.commands import prior
+from imlp.commands import data, prior
 from imlp.errors import ImlpError
 
 
@@ -47,3 +47,4 @@ def main(
 
 
 app.command("build-prior")(prior.build_prior)
+app.add_typer(data.app, name="data")
