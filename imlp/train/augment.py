@@ -2,11 +2,11 @@
 
 Every augmentation is a box of the picture, drawn back to the picture's size, and perhaps mirrored:
 
-| kind | box |
-|---|---|
-| `pad` | the picture's own size, shifted by up to 4 pixels each way; what lies outside is black, as torchvision's `RandomCrop(32, padding=4)` pads uint8 images with 0 *before* they are standardised |
-| `resized` | 8% to 100% of the area, aspect 3/4 to 4/3, as torchvision's `RandomResizedCrop`; drawn back bilinearly in floating point, without antialiasing and without rounding to whole levels in between |
-| `none` | the whole picture, never mirrored |
+pad      the picture's own size, shifted by up to 4 pixels each way. What lies outside is black: 0 *before* the
+         standardisation, as torchvision's `RandomCrop(32, padding=4)` pads uint8 images.
+resized  8% to 100% of the area, aspect 3/4 to 4/3, as torchvision's `RandomResizedCrop`. Drawn back bilinearly in
+         floating point, without antialiasing, and without rounding to whole levels in between.
+none     the whole picture, never mirrored.
 """
 
 from dataclasses import dataclass

