@@ -21,8 +21,8 @@ def batch(
 
     `draw` says how each is cut and whether it is mirrored; None leaves them as they are, for evaluation.
 
-    >>> batch(torch.full((5, 1, 2, 2), 255, dtype=torch.uint8), [3], None, [0.5], [0.5])
-    tensor([[1., 1., 1., 1.]])
+    >>> batch(torch.zeros((5, 1, 2, 2), dtype=torch.uint8), [3], None, [0.5], [0.5])
+    tensor([[-1., -1., -1., -1.]])
     """
     images = x[_on(x.device, index)]  # (B, c, h, w)
     if draw is not None and draw.kind == "pad":

@@ -15,7 +15,6 @@ from math import log
 import numpy as np
 
 from imlp.errors import DataError
-from imlp.train.data.dataset import Image
 
 KINDS = ("pad", "resized", "none")
 PADDING = 4
@@ -36,7 +35,7 @@ class Draw:
     flip: np.ndarray
 
 
-def draw(kind: str, n: int, image: Image, *, rng: np.random.Generator) -> Draw:
+def draw(kind: str, n: int, image: tuple[int, int, int], *, rng: np.random.Generator) -> Draw:
     """The augmentation of `n` images of size `(c, h, w)`.
 
     >>> draw("none", 2, (3, 32, 32), rng=np.random.default_rng(0)).height

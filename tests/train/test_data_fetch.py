@@ -127,6 +127,15 @@ def test_fetches_checks_and_keeps(server: Server, layout: cifar.Layout, root: Pa
     assert len(server.asked) == 1
 
 
+@pytest.mark.parametrize("harm", [lambda content: content[:9000], lambda content: b"", lambda content: flipped(content)])
+def test_damaged_cache_is_fetched_again(harm, server: Server, layout: cifar.Layout, root: Path) -> None:
+    fetch.fetch(layout, root, url=server.url)
+    cached = root / "cifar10.npz"
+    cached.write_bytes(harm(cached.read_bytes()))
+    assert fetch.fetch(layout, root, url=server.url).source == f"url {server.url}/{layout.archive}"
+    assert is_whole(layout, root)
+
+
 def test_a_folder_as_url_gets_the_archives_name(server: Server, layout: cifar.Layout, root: Path) -> None:
     assert (
         fetch.fetch(layout, root, url=f"{server.url}/some/where/").source
