@@ -7,7 +7,7 @@ import typer
 from typer.core import TyperGroup
 
 import imlp
-from imlp.commands import info, prior, verify
+from imlp.commands import data, info, prior, train, verify
 from imlp.errors import ImlpError
 
 
@@ -47,5 +47,7 @@ def main(
 
 
 app.command("build-prior")(prior.build_prior)
+app.command("train")(train.train)
 app.command("verify")(verify.verify_command)
 app.command("info")(info.info)
+app.add_typer(data.app, name="data")

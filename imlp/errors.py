@@ -47,3 +47,7 @@ class NonFiniteError(ImlpError, ArithmeticError):
     def __init__(self, lanes: list[int], layer: str):
         self.lanes, self.layer = lanes, layer
         super().__init__(f"the loss of lanes {lanes} is not finite, from {layer} on", "try a smaller learning rate")
+
+
+class DataError(ImlpError):
+    """A data set that is missing, damaged or not what it should be: it names the file and the cause."""

@@ -1,0 +1,150 @@
+"""Augmented batches: ours against a DataLoader with torchvision's transforms, and their share of a training step.
+
+    python benchmarks/data.py
+
+One run measures everything on the same images: batches of 128, crop with padding 4, flip, standardisation.
+Exit 1 if ours are not 5 times as many images a second, or take 3% of a step of the CNN pair or more.
+"""
+
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # runs from a checkout without installation
+
+import numpy as np
+import torch
+import torchvision
+from PIL import Image
+from torch import nn
+from torch.nn import functional as F
+from torchvision import transforms
+
+from imlp.accel import augment as accel
+from imlp.train import augment
+from imlp.train.data import Dataset, load
+
+BATCH, WORKERS = 128, 2
+LEAST_RATIO, LARGEST_SHARE = 5, 0.03
+
+
+class Pictures(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
+    """As torchvision's CIFAR10 serves them: a PIL image an item, then the transforms."""
+
+    def __init__(self, data: Dataset):
+        self.x, self.y = data.x.transpose(0, 2, 3, 1).copy(), data.y
+        self.transform = transforms.Compose(
+            [
+                transforms.RandomCrop(32, padding=4),
+                transforms.RandomHorizontalFlip(),
+                transforms.ToTensor(),
+                transforms.Normalize(data.mean.tolist(), data.std.tolist()),
+            ]
+        )
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, i: int) -> tuple[torch.Tensor, int]:
+        return self.transform(Image.fromarray(self.x[i])), int(self.y[i])
+
+
+class Net(nn.Module):
+    """The CNN pair of table 2: six layers, LayerNorm without parameters and GELU after the first five, a head."""
+
+    def __init__(self, layers: list[nn.Module]):
+        super().__init__()
+        self.layers, self.head = nn.ModuleList(layers), nn.Linear(1024, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for i, layer in enumerate(self.layers):
+            x = layer(x)
+            if i < 5:
+                x = F.gelu(F.layer_norm(x, x.shape[1:]))
+        return self.head(x.flatten(1))
+
+
+def networks() -> list[Net]:
+    channels = [(3, 1, 1), (1, 4, 2), (4, 16, 2), (16, 64, 2), (64, 256, 2), (256, 256, 1)]
+    cnn = [nn.Conv2d(c, o, 3, stride, 1) for c, o, stride in channels]
+    return [Net(cnn), Net([nn.Linear(3072 if i == 0 else 1024, 1024) for i in range(6)])]
+
+
+def times(run: Callable[[], Any], n: int, warm_up: int) -> np.ndarray:
+    """Seconds of each of `n` runs after `warm_up`."""
+    for _ in range(warm_up):
+        run()
+    measured = np.empty(n)
+    for i in range(n):
+        start = time.perf_counter()
+        run()
+        measured[i] = time.perf_counter() - start
+    return measured
+
+
+def ours(data: Dataset, kind: str) -> Callable[[], torch.Tensor]:
+    x, rng = torch.from_numpy(data.x), np.random.default_rng(0)
+
+    def batch() -> torch.Tensor:
+        index = rng.integers(0, len(data.x), BATCH)
+        drawn = augment.draw(kind, BATCH, data.image, rng=rng)
+        return accel.batch(x, index, drawn, data.mean, data.std)
+
+    return batch
+
+
+def training_step(data: Dataset) -> Callable[[], None]:
+    """One step of the S-CNN and the S-MLP on a batch that is there already."""
+    pair = networks()
+    optimizers = [torch.optim.Adam(net.parameters(), lr=1e-4, fused=True) for net in pair]
+    flat, y = ours(data, "pad")(), torch.from_numpy(data.y[:BATCH])
+
+    def step() -> None:
+        for net, optimizer, x in zip(pair, optimizers, (flat.reshape(BATCH, 3, 32, 32), flat), strict=True):
+            optimizer.zero_grad()
+            F.cross_entropy(net(x), y).backward()
+            optimizer.step()
+
+    return step
+
+
+def loader_batches(data: Dataset) -> Iterator[Any]:
+    loader = torch.utils.data.DataLoader(
+        Pictures(data), BATCH, shuffle=True, num_workers=WORKERS, persistent_workers=True, drop_last=True
+    )
+    while True:
+        yield from loader
+
+
+def main() -> int:
+    with TemporaryDirectory() as root:
+        data = load("shapes", root=root)
+    versions = f"Python {platform.python_version()}, torch {torch.__version__}, torchvision {torchvision.__version__}"
+    print(f"{platform.machine()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads; {versions}")
+    loader = loader_batches(data)
+    theirs = times(lambda: next(loader), n=150, warm_up=80)
+    loader.close()
+    pad, resized = times(ours(data, "pad"), n=300, warm_up=30), times(ours(data, "resized"), n=100, warm_up=10)
+    step = times(training_step(data), n=40, warm_up=5)
+    rates = {
+        f"DataLoader, {WORKERS} workers, pad": BATCH / theirs.mean(),  # the mean: batches come in bursts
+        "ours, pad": BATCH / np.median(pad),
+        "ours, resized": BATCH / np.median(resized),
+    }
+    for name, rate in rates.items():
+        print(f"{name:<28} {rate:>10,.0f} images/s")
+    ratio = theirs.mean() / np.median(pad)
+    share = np.median(pad) / (np.median(pad) + np.median(step))
+    print(f"ours / DataLoader            {ratio:>10.1f} x   (at least {LEAST_RATIO})")
+    print(f"batch {1e3 * np.median(pad):.2f} ms, training step of S-CNN and S-MLP {1e3 * np.median(step):.1f} ms")
+    print(f"share of the step            {100 * share:>10.2f} %   (under {100 * LARGEST_SHARE:.0f})")
+    return 0 if ratio >= LEAST_RATIO and share < LARGEST_SHARE else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,82 @@
+"""Batches: gather, crop, flip, standardise, as a few operations on the whole batch, on the device of the images.
+
+The offsets come from NumPy (`imlp.train.augment`) and travel in one copy that the host does not wait for.
+A shift (`pad`) is one gather from the padded images. A scaled box (`resized`) is `A I B^T`: the matrix of bilinear
+interpolation along one axis is a row of tents, `A[i, k] = max(0, 1 - |top + source(i) - k|)`.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from imlp.train.augment import PADDING, Draw
+
+
+def batch(
+    x: torch.Tensor, index: Any, draw: Draw | None, mean: Any, std: Any, *, dtype: torch.dtype = torch.float32
+) -> torch.Tensor:
+    """Rows `index` of the images `x (N, c, h, w)`, uint8, as a standardised batch `(B, c h w)` of `dtype`.
+
+    `draw` says how each is cut and whether it is mirrored; None leaves them as they are, for evaluation.
+
+    >>> batch(torch.zeros((5, 1, 2, 2), dtype=torch.uint8), [3], None, [0.5], [0.5])
+    tensor([[-1., -1., -1., -1.]])
+    """
+    images = x[_on(x.device, index)]  # (B, c, h, w)
+    if draw is not None and draw.kind == "pad":
+        images = _shift(images, draw)
+    elif draw is not None and draw.kind == "resized":
+        images = _scale(images, draw, dtype)
+    # (x / 255 - mean) / std = x scale + shift, with the small arrays prepared in float64
+    mean, std = (np.asarray(value, dtype=np.float64) for value in (mean, std))
+    numbers = _on(x.device, np.stack([-mean / std, 1 / (255 * std)])).to(dtype)[..., None, None]  # (2, c, 1, 1)
+    return torch.addcmul(numbers[0], images.to(dtype), numbers[1]).flatten(1)
+
+
+def _on(device: torch.device, values: Any) -> torch.Tensor:
+    """An array on the device; from pinned memory, so that the copy overlaps with the work before it."""
+    tensor = torch.as_tensor(values)
+    if device.type == "cuda" and tensor.device.type == "cpu":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
+
+
+def _numbers(draw: Draw, device: torch.device) -> torch.Tensor:
+    """Top, left, height, width and flip as `(5, B, 1)`."""
+    return _on(device, np.stack([draw.top, draw.left, draw.height, draw.width, draw.flip]))[..., None]
+
+
+def _shift(images: torch.Tensor, draw: Draw) -> torch.Tensor:
+    """Boxes of the images' own size, at most PADDING outside of them."""
+    b, c, h, w = images.shape
+    top, left, _, _, flip = _numbers(draw, images.device)  # (B, 1)
+    row, column = (torch.arange(n, device=images.device) for n in (h, w))
+    rows = row + top + PADDING  # (B, h)
+    columns = torch.where(flip.bool(), w - 1 - column, column) + left + PADDING  # (B, w)
+    padded = F.pad(images, (PADDING,) * 4)
+    at = rows[:, :, None] * (w + 2 * PADDING) + columns[:, None, :]  # (B, h, w)
+    return padded.flatten(2).gather(2, at.reshape(b, 1, h * w).expand(b, c, h * w)).reshape(b, c, h, w)
+
+
+def _scale(images: torch.Tensor, draw: Draw, dtype: torch.dtype) -> torch.Tensor:
+    """Boxes within the images, drawn out to their size."""
+    _, _, h, w = images.shape
+    top, left, height, width, flip = _numbers(draw, images.device)  # (B, 1)
+    row, column = (torch.arange(n, device=images.device) for n in (h, w))
+    rows = _tents(row, top, height).to(dtype)  # (B, h, h)
+    columns = _tents(torch.where(flip.bool(), w - 1 - column, column), left, width).to(dtype)  # (B, w, w)
+    return rows[:, None] @ images.to(dtype) @ columns[:, None].mT
+
+
+def _tents(position: torch.Tensor, start: torch.Tensor, length: torch.Tensor) -> torch.Tensor:
+    """Weights `(B, n, n)` of the pixels for each output position `(n,)` or `(B, n)` of boxes along one axis.
+
+    In float64 whatever the batch is in: a place that is off by one bit of float32 shows in the colours.
+    """
+    n = position.shape[-1]
+    source = (position.double() + 0.5) * length / n - 0.5  # (B, n)
+    source = torch.minimum(source.clamp(min=0), length - 1) + start
+    pixel = torch.arange(n, device=position.device)
+    return (1 - (source[..., None] - pixel).abs()).clamp(min=0)

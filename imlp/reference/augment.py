@@ -1,0 +1,53 @@
+"""Batches: gather, crop, flip, standardise, one image at a time.
+
+A box of a picture is drawn back to the picture's size by bilinear interpolation, pixel centres at halves:
+
+    source(i) = clip((i + 1/2) n_box / n - 1/2, 0, n_box - 1)        for output row (or column) i of n
+    out = (1 - f) I[floor(source)] + f I[floor(source) + 1],  f = source - floor(source)
+
+A box of the picture's own size (`pad`) has f = 0 everywhere: a shift. Outside the picture is 0, which is black.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from imlp.train.augment import Draw
+
+
+def batch(x: Any, index: Any, draw: Draw | None, mean: Any, std: Any) -> np.ndarray:
+    """Rows `index` of the images `x (N, c, h, w)`, uint8, as a standardised batch `(B, c h w)` in float64.
+
+    `draw` says how each is cut and whether it is mirrored; None leaves them as they are, for evaluation.
+
+    >>> batch(np.full((5, 1, 2, 2), 255, np.uint8), [3], None, [0.5], [0.5])
+    array([[1., 1., 1., 1.]])
+    """
+    images = np.asarray(x)[np.asarray(index)].astype(np.float64)  # (B, c, h, w)
+    if draw is not None:
+        boxes = zip(images, draw.top, draw.left, draw.height, draw.width, draw.flip, strict=True)
+        images = np.stack([_cut(*box) for box in boxes])
+    mean, std = (np.asarray(value, dtype=np.float64)[:, None, None] for value in (mean, std))
+    return ((images / 255 - mean) / std).reshape(len(images), -1)
+
+
+def _cut(image: np.ndarray, top: int, left: int, height: int, width: int, flip: bool) -> np.ndarray:
+    """One image `(c, h, w)`: its box, drawn back to its size, mirrored if `flip`."""
+    _, h, w = image.shape
+    border = (max(0, -top, top + height - h), max(0, -left, left + width - w))
+    padded = np.pad(image, ((0, 0), *((side, side) for side in border)))
+    box = padded[:, border[0] + top :, border[1] + left :][:, :height, :width]
+    out = _resize(_resize(box, h, axis=1), w, axis=2)
+    return out[:, :, ::-1] if flip else out
+
+
+def _resize(box: np.ndarray, n: int, *, axis: int) -> np.ndarray:
+    """One axis of `box` drawn out or together to length `n`."""
+    n_box = box.shape[axis]
+    source = np.clip((np.arange(n) + 0.5) * n_box / n - 0.5, 0, n_box - 1)
+    low = np.floor(source).astype(np.int64)
+    high = np.minimum(low + 1, n_box - 1)
+    shape = [1, 1, 1]
+    shape[axis] = n
+    f = (source - low).reshape(shape)
+    return (1 - f) * box.take(low, axis) + f * box.take(high, axis)

@@ -1,0 +1,1 @@
+"""Training: settings, data, augmentation, the loop. It talks to a backend and never to an array library of one."""

@@ -1,0 +1,72 @@
+"""Random crops and flips as numbers, drawn by NumPy so that both backends cut the same pictures.
+
+Every augmentation is a box of the picture, drawn back to the picture's size, and perhaps mirrored:
+
+pad      the picture's own size, shifted by up to 4 pixels each way. What lies outside is black: 0 *before* the
+         standardisation, as torchvision's `RandomCrop(32, padding=4)` pads uint8 images.
+resized  8% to 100% of the area, aspect 3/4 to 4/3, as torchvision's `RandomResizedCrop`. Drawn back bilinearly in
+         floating point, without antialiasing, and without rounding to whole levels in between.
+none     the whole picture, never mirrored.
+"""
+
+from dataclasses import dataclass
+from math import log
+
+import numpy as np
+
+from imlp.errors import DataError
+
+KINDS = ("pad", "resized", "none")
+PADDING = 4
+AREA = (0.08, 1.0)
+ASPECT = (3 / 4, 4 / 3)  # width over height
+TRIES = 10  # at a box that fits, as torchvision's; then the largest central one
+
+
+@dataclass(frozen=True, eq=False)
+class Draw:
+    """One box and one flip an image; `top` and `left` may be negative. All `(n,)`, int64 and bool."""
+
+    kind: str
+    top: np.ndarray
+    left: np.ndarray
+    height: np.ndarray
+    width: np.ndarray
+    flip: np.ndarray
+
+
+def draw(kind: str, n: int, image: tuple[int, int, int], *, rng: np.random.Generator) -> Draw:
+    """The augmentation of `n` images of size `(c, h, w)`.
+
+    >>> draw("none", 2, (3, 32, 32), rng=np.random.default_rng(0)).height
+    array([32, 32])
+    """
+    _, h, w = image
+    if kind == "pad":
+        top, left = rng.integers(-PADDING, PADDING + 1, size=(2, n))
+        height, width = np.full(n, h), np.full(n, w)
+    elif kind == "resized":
+        height, width = _boxes(n, h, w, rng)
+        top, left = rng.integers(0, h - height + 1), rng.integers(0, w - width + 1)
+    elif kind == "none":
+        zero = np.zeros(n, dtype=np.int64)
+        return Draw(kind, zero, zero, np.full(n, h), np.full(n, w), np.zeros(n, dtype=bool))
+    else:
+        raise DataError(f"unknown augmentation {kind!r}", f"use one of {', '.join(KINDS)}")
+    return Draw(kind, top, left, height, width, rng.random(n) < 0.5)
+
+
+def _boxes(n: int, h: int, w: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Heights and widths: for each image the first of TRIES that fits into it."""
+    area = h * w * rng.uniform(*AREA, size=(TRIES, n))
+    aspect = np.exp(rng.uniform(log(ASPECT[0]), log(ASPECT[1]), size=(TRIES, n)))
+    heights, widths = np.rint(np.sqrt(area / aspect)), np.rint(np.sqrt(area * aspect))
+    fits = (heights >= 1) & (heights <= h) & (widths >= 1) & (widths <= w)
+    first = fits.argmax(axis=0), np.arange(n)
+    largest_aspect = min(max(w / h, ASPECT[0]), ASPECT[1])
+    fallback = min(h, round(w / largest_aspect)), min(w, round(h * largest_aspect))
+    found = fits.any(axis=0)
+    return (
+        np.where(found, heights[first], fallback[0]).astype(np.int64),
+        np.where(found, widths[first], fallback[1]).astype(np.int64),
+    )

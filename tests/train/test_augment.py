@@ -1,0 +1,162 @@
+"""Crops and flips: both backends against torchvision for the same offsets, and the draws themselves."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from imlp.errors import DataError
+from imlp.reference import augment as reference
+from imlp.train import augment
+from imlp.train.augment import Draw
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+functional = pytest.importorskip("torchvision.transforms.v2.functional", reason="torchvision is not installed")
+v2 = pytest.importorskip("torchvision.transforms.v2", reason="torchvision is not installed")
+
+from imlp.accel import augment as accel  # noqa: E402
+
+MEAN, STD = np.array([0.5, 0.4, 0.3]), np.array([0.2, 0.25, 0.3])
+IMAGE = (3, 12, 10)  # not square, so that rows and columns cannot be mixed up
+KINDS = pytest.mark.parametrize("kind", augment.KINDS)
+
+
+def images(n: int, image: tuple[int, int, int] = IMAGE, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (n, *image), dtype=np.uint8)
+
+
+def one(kind: str, top: int, left: int, height: int, width: int, flip: bool) -> Draw:
+    return Draw(kind, *(np.array([value]) for value in (top, left, height, width, flip)))
+
+
+def both(x: np.ndarray, draw: Draw) -> list[np.ndarray]:
+    """The batch of the first images by each backend, in float64."""
+    index = np.arange(len(draw.flip))
+    theirs = accel.batch(torch.from_numpy(x), index, draw, MEAN, STD, dtype=torch.float64)
+    return [reference.batch(x, index, draw, MEAN, STD), theirs.numpy()]
+
+
+def standardised(image: "torch.Tensor") -> np.ndarray:
+    return functional.normalize(image.double() / 255, MEAN.tolist(), STD.tolist()).reshape(1, -1).numpy()
+
+
+@settings(max_examples=60, deadline=None)
+@given(top=st.integers(-4, 4), left=st.integers(-4, 4), flip=st.booleans(), seed=st.integers(0, 2**32 - 1))
+def test_pad_is_torchvisions_crop_of_the_padded_picture(top: int, left: int, flip: bool, seed: int) -> None:
+    x = images(1, seed=seed)
+    _, h, w = IMAGE
+    cropped = functional.crop(functional.pad(torch.from_numpy(x[0]), [4, 4, 4, 4]), top + 4, left + 4, h, w)
+    expected = standardised(functional.horizontal_flip(cropped) if flip else cropped)
+    for ours in both(x, one("pad", top, left, h, w, flip)):
+        np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-12)
+
+
+@st.composite
+def boxes(draw: st.DrawFn) -> tuple[int, int, int, int]:
+    _, h, w = IMAGE
+    height, width = draw(st.integers(1, h)), draw(st.integers(1, w))
+    return draw(st.integers(0, h - height)), draw(st.integers(0, w - width)), height, width
+
+
+@settings(max_examples=100, deadline=None)
+@given(box=boxes(), flip=st.booleans(), seed=st.integers(0, 2**32 - 1))
+def test_resized_is_torchvisions_resized_crop(box: tuple[int, int, int, int], flip: bool, seed: int) -> None:
+    x = images(1, seed=seed)
+    cut = functional.resized_crop(torch.from_numpy(x[0]).double(), *box, size=list(IMAGE[1:]), antialias=False)
+    expected = standardised(functional.horizontal_flip(cut) if flip else cut)
+    for ours in both(x, one("resized", *box, flip)):
+        np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-12)
+
+
+@KINDS
+@pytest.mark.parametrize("image", [(3, 32, 32), (3, 7, 20)])
+def test_backends_agree_on_whole_batches(kind: str, image: tuple[int, int, int]) -> None:
+    rng = np.random.default_rng(1)
+    x, index = images(300, image), rng.permutation(300)[:128]
+    draw = augment.draw(kind, 128, image, rng=rng)
+    expected = reference.batch(x, index, draw, MEAN, STD)
+    assert expected.shape == (128, np.prod(image))
+    for dtype, tolerance in ((torch.float64, 1e-12), (torch.float32, 1e-5)):
+        ours = accel.batch(torch.from_numpy(x), torch.from_numpy(index), draw, MEAN, STD, dtype=dtype)
+        assert ours.dtype == dtype
+        assert ours.is_contiguous()
+        np.testing.assert_allclose(ours.double().numpy(), expected, rtol=0, atol=tolerance)
+
+
+def test_without_a_draw_images_are_gathered_and_standardised() -> None:
+    x, index = images(9), [8, 0, 8]
+    expected = ((x[index] / 255 - MEAN[:, None, None]) / STD[:, None, None]).reshape(3, -1)
+    np.testing.assert_allclose(reference.batch(x, index, None, MEAN, STD), expected, rtol=0, atol=1e-12)
+    ours = accel.batch(torch.from_numpy(x), index, None, MEAN, STD, dtype=torch.float64)
+    np.testing.assert_allclose(ours.numpy(), expected, rtol=0, atol=1e-12)
+    same = augment.draw("none", 3, IMAGE, rng=np.random.default_rng(0))
+    np.testing.assert_array_equal(
+        reference.batch(x, index, same, MEAN, STD), reference.batch(x, index, None, MEAN, STD)
+    )
+
+
+def test_draws_come_from_the_generator_alone() -> None:
+    one, same, other = (augment.draw("resized", 50, IMAGE, rng=np.random.default_rng(seed)) for seed in (3, 3, 4))
+    for name in ("top", "left", "height", "width", "flip"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(same, name))
+    assert not np.array_equal(one.height, other.height)
+
+
+def test_pad_draws_every_shift_and_flips_half() -> None:
+    draw = augment.draw("pad", 9000, (3, 32, 32), rng=np.random.default_rng(0))
+    for offsets in (draw.top, draw.left):
+        counts = np.bincount(offsets + 4, minlength=9)
+        assert len(counts) == 9
+        assert counts.min() > 850
+    assert abs(draw.flip.mean() - 0.5) < 0.03
+    assert abs(np.corrcoef(draw.top, draw.left)[0, 1]) < 0.05
+    assert (draw.height == 32).all()
+
+
+@pytest.mark.parametrize("image", [(3, 32, 32), (3, 16, 64)])
+def test_resized_draws_as_torchvision_draws(image: tuple[int, int, int]) -> None:
+    """Not the same numbers, but the same distribution: means of what RandomResizedCrop draws."""
+    n, (_, h, w) = 4000, image
+    draw = augment.draw("resized", n, image, rng=np.random.default_rng(0))
+    assert (draw.top >= 0).all()
+    assert (draw.left >= 0).all()
+    assert (draw.top + draw.height <= h).all()
+    assert (draw.left + draw.width <= w).all()
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        transform, picture = v2.RandomResizedCrop((h, w)), torch.zeros(image)
+        theirs = [transform.make_params([picture]) for _ in range(n)]
+    for name in ("top", "left", "height", "width"):
+        ours, their = getattr(draw, name), np.array([params[name] for params in theirs])
+        error = np.hypot(ours.std(), their.std()) / np.sqrt(n)
+        assert abs(ours.mean() - their.mean()) < 5 * error, name
+
+
+def test_none_draws_the_whole_picture() -> None:
+    draw = augment.draw("none", 5, IMAGE, rng=np.random.default_rng(0))
+    assert not draw.flip.any()
+    assert (draw.height == 12).all()
+    assert (draw.width == 10).all()
+    assert not draw.top.any()
+
+
+def test_unknown_kind() -> None:
+    with pytest.raises(DataError, match="unknown augmentation 'mixup'; use one of pad, resized, none"):
+        augment.draw("mixup", 1, IMAGE, rng=np.random.default_rng(0))
+
+
+@pytest.mark.gpu
+@KINDS
+def test_the_host_does_not_wait_for_the_device(kind: str) -> None:
+    x = images(300)
+    draw = augment.draw(kind, 128, IMAGE, rng=np.random.default_rng(0))
+    index = np.arange(128)
+    on_device = torch.from_numpy(x).cuda()
+    accel.batch(on_device, index, draw, MEAN, STD)
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        ours = accel.batch(on_device, index, draw, MEAN, STD, dtype=torch.float64)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    np.testing.assert_allclose(ours.cpu().numpy(), reference.batch(x, index, draw, MEAN, STD), rtol=0, atol=1e-12)
