@@ -1,0 +1,95 @@
+"""Data sets by name or by path, in memory as uint8: `load("shapes")`, `load("cifar10")`, `load("my/folder")`.
+
+| name or path | what |
+|---|---|
+| `shapes` | generated from the seed, no download: glyphs anywhere on textured backgrounds |
+| `cifar10`, `cifar100` | fetched with `data fetch`; also read where the official archive or its folder lies |
+| folder, `.tar.gz` with CIFAR's files | their python or their binary version |
+| folder of class folders | PNG and JPEG, resized; `train` and `test` inside it, or a seeded split |
+| `.npz` | `x`, `y`, `x_test`, `y_test`, and `classes` if you like |
+
+Nothing here imports torch.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from imlp.errors import DataError
+from imlp.train.data import cifar, fetch, folder, npz, shapes, store
+from imlp.train.data.dataset import Dataset, Image, Progress, silent
+
+__all__ = ["NAMES", "Dataset", "Image", "Progress", "load", "silent"]
+
+NAMES = ("shapes", *cifar.LAYOUTS)
+LABELS = ("fine", "coarse")
+
+
+def load(
+    name_or_path: str | Path,
+    *,
+    root: str | Path | None = None,
+    train_size: int | None = None,
+    test_size: int | None = None,
+    seed: int = 0,
+    image: Image | None = (3, 32, 32),
+    labels: str = "fine",
+    progress: Progress = silent,
+) -> Dataset:
+    """The data set of that name under `root` (see `store.data_root`), or at that path.
+
+    `train_size` and `test_size` choose some of its images by `seed`; None takes all (of `shapes`: 10,000 and 2,000).
+    `image` is what the network takes: folders of pictures are resized to it, any other set must have it
+    (None: whatever the set has). `labels="coarse"` gives CIFAR-100's 20 superclasses.
+
+    >>> load("shapes", train_size=20, test_size=10, seed=7).x.shape
+    (20, 3, 32, 32)
+    """
+    if labels not in LABELS:
+        raise DataError(f"unknown labels {labels!r}", f"use {' or '.join(LABELS)}")
+    if labels == "coarse" and str(name_or_path) in ("shapes", "cifar10"):
+        raise DataError(f"{name_or_path} has no coarse labels", "only cifar100 has; leave labels out")
+    if str(name_or_path) == "shapes":
+        data = shapes.load(store.data_root(root), train_size, test_size, seed=seed, progress=progress)
+    elif (layout := cifar.LAYOUTS.get(str(name_or_path))) is not None:
+        arrays = _cifar_arrays(layout, store.data_root(root), progress)
+        data = cifar.dataset(layout, arrays, labels).take(train_size, test_size, seed=seed)
+    else:
+        whole = _from_path(Path(name_or_path).expanduser(), seed, image, labels, progress)
+        data = whole.take(train_size, test_size, seed=seed)
+    if image is not None and data.image != tuple(image):
+        given, wanted = ("x".join(map(str, size)) for size in (data.image, image))
+        raise DataError(f"{data.name} has images of {given}, the network takes {wanted}", "resize the images, or use a network for them")
+    return data
+
+
+def _cifar_arrays(layout: cifar.Layout, root: Path, progress: Progress) -> dict[str, np.ndarray]:
+    """From our cache, else from the official folder or archive beside it."""
+    cached = fetch.cache_file(layout, root)
+    if cached.is_file():
+        return store.read(cached)
+    found = cifar.find(layout, root)
+    if found is None:
+        raise DataError(f"{layout.name} is not in {root}", f"fetch it: python cli.py data fetch {layout.name}")
+    return cifar.read(found, layout, progress=progress)[1]
+
+
+def _from_path(path: Path, seed: int, image: Image | None, labels: str, progress: Progress) -> Dataset:
+    if not path.exists():
+        problem = f"there is no data set and no file or folder called {str(path)!r}"
+        raise DataError(problem, f"name {', '.join(NAMES)}, a folder, an .npz or a CIFAR .tar.gz")
+    if path.is_dir():
+        for layout in cifar.LAYOUTS.values():
+            if (found := cifar.find(layout, path)) is not None:
+                return _cifar_at(found, layout, labels, progress)
+        return folder.load(path, image or (3, 32, 32), seed=seed, progress=progress)
+    if path.suffix == ".npz":
+        return npz.load(path)
+    if path.name.endswith((".tar.gz", ".tgz", ".tar")):
+        return _cifar_at(path, None, labels, progress)
+    raise DataError(f"{path} is of no known type", "give a folder, an .npz, or a .tar.gz with CIFAR's files")
+
+
+def _cifar_at(path: Path, layout: cifar.Layout | None, labels: str, progress: Progress) -> Dataset:
+    found, arrays = cifar.read(path, layout, progress=progress)
+    return cifar.dataset(found, arrays, labels)

@@ -1,0 +1,121 @@
+"""A data set in memory: images as uint8 `(N, c, h, w)`, labels as int64, checked when made."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import sqrt
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from imlp.errors import DataError
+
+Image: TypeAlias = tuple[int, int, int]  # channels, height, width
+Progress: TypeAlias = Callable[[str, int, int | None], None]  # what is being done, how much is done, of how much
+
+STATISTICS_BLOCK = 1000  # images squared at a time: whole sets would need four times their memory
+
+
+def silent(what: str, done: int, total: int | None) -> None:
+    """A progress callback that shows nothing."""
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Training and test images with their labels, and the statistics that standardise them.
+
+    >>> x, y = np.zeros((4, 3, 32, 32), np.uint8), np.arange(4)
+    >>> two = Dataset("tiny", x, y % 2, x, y % 2, ("cat", "dog"))
+    >>> two.image, two.n_classes, two.mean
+    ((3, 32, 32), 2, array([0., 0., 0.]))
+    """
+
+    name: str
+    x: np.ndarray  # (N, c, h, w)
+    y: np.ndarray  # (N,)
+    x_test: np.ndarray  # (N_test, c, h, w)
+    y_test: np.ndarray  # (N_test,)
+    classes: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        for x, y, part in ((self.x, self.y, "x, y"), (self.x_test, self.y_test, "x_test, y_test")):
+            self._check(x, y, part)
+        if self.x.shape[1:] != self.x_test.shape[1:]:
+            raise DataError(
+                f"{self.name}: training images are {_size(self.x)}, test images {_size(self.x_test)}",
+                "give both the same size",
+            )
+
+    def _check(self, x: np.ndarray, y: np.ndarray, part: str) -> None:
+        if x.ndim != 4 or x.dtype != np.uint8 or not x.flags.c_contiguous or 0 in x.shape:
+            problem = f"{self.name}: the images of {part} are {x.dtype} of shape {x.shape}"
+            raise DataError(problem, "give at least one, as C-contiguous uint8 (N, channels, height, width)")
+        if y.shape != x.shape[:1] or y.dtype != np.int64:
+            problem = f"{self.name}: {len(x)} images but labels that are {y.dtype} of shape {y.shape} in {part}"
+            raise DataError(problem, f"give int64 labels of shape ({len(x)},)")
+        if y.min() < 0 or y.max() >= len(self.classes):
+            wrong = int(np.flatnonzero((y < 0) | (y >= len(self.classes)))[0])
+            problem = f"{self.name}: label {y[wrong]} of image {wrong} in {part} names no class"
+            raise DataError(problem, f"labels go from 0 to {len(self.classes) - 1}")
+
+    @property
+    def image(self) -> Image:
+        _, c, h, w = self.x.shape
+        return c, h, w
+
+    @property
+    def n_classes(self) -> int:
+        return len(self.classes)
+
+    @property
+    def mean(self) -> np.ndarray:
+        """Mean of each channel of the training images, black 0 and white 1; `(c,)` in float64."""
+        return self._statistics[0]
+
+    @property
+    def std(self) -> np.ndarray:
+        """Standard deviation likewise; 1 for a channel that never changes, so that it can be divided by."""
+        return self._statistics[1]
+
+    @cached_property
+    def _statistics(self) -> tuple[np.ndarray, np.ndarray]:
+        """From exact integer sums, so that no order of addition can change a digit."""
+        sums, squares = np.zeros((2, self.x.shape[1]), dtype=np.int64)
+        for start in range(0, len(self.x), STATISTICS_BLOCK):
+            block = self.x[start : start + STATISTICS_BLOCK].astype(np.int32)
+            sums += block.sum(axis=(0, 2, 3), dtype=np.int64)
+            squares += np.square(block, out=block).sum(axis=(0, 2, 3), dtype=np.int64)
+        n = self.x[:, 0].size
+        pairs = zip(sums.tolist(), squares.tolist(), strict=True)
+        std = [sqrt(n * square - total * total) / (255 * n) or 1.0 for total, square in pairs]
+        return sums / (255 * n), np.array(std)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the four arrays: the same contents from any source and on any platform give the same."""
+        sha = hashlib.sha256()
+        for name in ("x", "y", "x_test", "y_test"):
+            array = getattr(self, name)
+            array = array.astype(array.dtype.newbyteorder("<"), copy=False)
+            sha.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
+            sha.update(np.ascontiguousarray(array).data)
+        return sha.hexdigest()
+
+    def take(self, train_size: int | None, test_size: int | None, *, seed: int) -> "Dataset":
+        """So many training and test images (None: all), chosen by `seed`, in their old order."""
+        kept: dict[str, Any] = {}
+        for part, size, stream in (("", train_size, 0), ("_test", test_size, 1)):
+            x, y = getattr(self, f"x{part}"), getattr(self, f"y{part}")
+            if size is None or size == len(x):
+                continue
+            if not 1 <= size <= len(x):
+                which = "--test-size" if part else "--train-size"
+                raise DataError(f"{which} is {size}", f"{self.name} has {len(x)} such images; give 1 to {len(x)}")
+            rows = np.sort(np.random.default_rng([seed, stream]).permutation(len(x))[:size])
+            kept |= {f"x{part}": x[rows], f"y{part}": y[rows]}
+        return replace(self, **kept) if kept else self
+
+
+def _size(x: np.ndarray) -> str:
+    return "x".join(map(str, x.shape[1:]))

@@ -1,0 +1,49 @@
+"""A data set of your own as one `.npz`: `x`, `y`, `x_test`, `y_test`, and `classes` if you like."""
+
+from pathlib import Path
+
+import numpy as np
+
+from imlp.errors import DataError
+from imlp.train.data import store
+from imlp.train.data.dataset import Dataset
+
+NEEDED = ("x", "y", "x_test", "y_test")
+
+
+def load(path: Path) -> Dataset:
+    """Images as uint8 `(N, c, h, w)`, `(N, h, w, c)` or `(N, h, w)`; labels as whole numbers from 0."""
+    arrays = store.read(path)
+    if missing := [name for name in NEEDED if name not in arrays]:
+        raise DataError(f"{path} has no {', '.join(missing)}", f"save {', '.join(NEEDED)} with numpy.savez")
+    x, x_test = (_images(path, name, arrays[name]) for name in ("x", "x_test"))
+    y, y_test = (_labels(path, name, arrays[name]) for name in ("y", "y_test"))
+    return Dataset(path.stem, x, y, x_test, y_test, _classes(path, arrays, max(y.max(initial=0), y_test.max(initial=0))))
+
+
+def _images(path: Path, name: str, x: np.ndarray) -> np.ndarray:
+    if x.dtype != np.uint8 or x.ndim not in (3, 4):
+        problem = f"{path}: {name} is {x.dtype} of shape {x.shape}"
+        raise DataError(problem, "save images as uint8, 0 to 255, (N, channels, height, width)")
+    if x.ndim == 3:
+        x = x[:, None]
+    elif x.shape[3] in (1, 3) and x.shape[1] not in (1, 3):
+        x = x.transpose(0, 3, 1, 2)
+    return np.ascontiguousarray(x)
+
+
+def _labels(path: Path, name: str, y: np.ndarray) -> np.ndarray:
+    if y.dtype.kind not in "iu" or y.ndim != 1:
+        problem = f"{path}: {name} is {y.dtype} of shape {y.shape}"
+        raise DataError(problem, "save labels as whole numbers of shape (N,)")
+    return y.astype(np.int64)
+
+
+def _classes(path: Path, arrays: dict[str, np.ndarray], largest: int) -> tuple[str, ...]:
+    """Their names as saved, else their numbers."""
+    if "classes" not in arrays:
+        return tuple(map(str, range(largest + 1)))
+    classes = arrays["classes"]
+    if classes.dtype.kind != "U" or classes.ndim != 1:
+        raise DataError(f"{path}: classes is {classes.dtype} of shape {classes.shape}", "save a list of names")
+    return tuple(classes.tolist())
