@@ -53,8 +53,8 @@ class Backend(Protocol):
     ) -> Model:
         """The prior (`dense=False`), one I-MLP, or `lanes` of them that start from the same numbers."""
 
-    def forward(self, model: Model, x: Array) -> Array:
-        """Logits `(N, classes)`, or `(L, N, classes)`."""
+    def forward(self, model: Model, x: Array, *, watch: Any = None) -> Array:
+        """Logits `(N, classes)`, or `(L, N, classes)`; `watch(name, x)` sees each operation's result."""
 
     def loss_and_grads(self, model: Model, x: Array, y: Array) -> tuple[Array, dict[str, Array]]:
         """The mean cross entropy, a number or `(L,)`, and its gradient at every parameter by name."""
@@ -69,8 +69,9 @@ class Backend(Protocol):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         compile: bool = False,
+        check: bool = False,
     ) -> Array:
-        """One step of Adam, in place; the loss before it, a number or `(L,)`."""
+        """One step of Adam, in place; the loss before it, a number or `(L,)`; `check` refuses one that is not finite."""
 
     def evaluate(self, model: Model, x: Array, y: Array, *, batch: int = 1000) -> tuple[Array, Array]:
         """How many are correct and the sum of the losses: numbers, or `(L,)`."""
@@ -98,6 +99,15 @@ class Backend(Protocol):
         self, network: Network, arrays: Mapping[str, Any], *, dense: bool, dtype: Any = None, device: Any = None
     ) -> Model:
         """The model that `export` wrote."""
+
+    def measure(self, dense: Array, spec: Spec, weight: Array) -> tuple[Array, Array]:
+        """The bias meter: the share of `W` in the prior's subspace, and its distance from the prior's weight."""
+
+    def place(self, array: Any, *, device: Any = None) -> Array:
+        """A NumPy array as the backend's own, on the device, in the type that it has."""
+
+    def batch(self, x: Array, index: Any, draw: Any, mean: Any, std: Any, *, dtype: Any = None) -> Array:
+        """Rows `index` of uint8 images, cropped and flipped as drawn, standardised and flat."""
 
 
 def backend(name: str) -> Backend:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from imlp import checks
-from imlp.errors import AlphaError, ArrayError
+from imlp.errors import AlphaError, ArrayError, NonFiniteError
 from imlp.networks import Network, check_layers, known
 
 Arrays = dict[str, Any]  # by parameter name: numpy.ndarray in the reference, torch.Tensor in accel
@@ -160,3 +160,21 @@ def loaded(network: Network, arrays: Mapping[str, Any], *, dense: bool, convert:
         groups.append({name: convert(arrays[prefix + name]) for name in shapes})
     parameters, first, second = groups
     return Model(network, dense, lanes, parameters, first, second, int(arrays["adam.step"]))
+
+
+def refuse_non_finite(
+    model: Model, x: Any, loss: Any, forward: Callable[..., Any], to_numpy: Callable[[Any], Any]
+) -> None:
+    """Raise if a lane's loss is not finite, with the first layer whose result is not either."""
+    wrong = np.flatnonzero(~np.isfinite(np.atleast_1d(loss))).tolist()
+    if not wrong:
+        return
+    broken: list[str] = []
+
+    def watch(name: str, result: Any) -> None:
+        lanes = to_numpy(result) if model.lanes is None else to_numpy(result)[wrong]
+        if not np.isfinite(lanes).all():
+            broken.append(name)
+
+    forward(model, x, watch=watch)
+    raise NonFiniteError(wrong, broken[0] if broken else "the loss")

@@ -2,6 +2,7 @@
 
 import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -122,3 +123,39 @@ def _row(axes: Axes, matrix: sparse.csr_array, spec: Spec) -> None:
     axes.set_xlabel(f"column, {row.shape[0]} channels side by side" if row.ndim == 3 else "column")
     axes.set_ylabel("row")
     axes.set_aspect("auto" if folded.shape[1] > 3 * folded.shape[0] else "equal")
+
+
+def run_figure(rows: list[dict[str, Any]], title: str) -> Figure:
+    """A run by epoch: test accuracy of the prior and each lane, and how much inductive bias each lane holds."""
+    figure = Figure(figsize=(12, 5), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    for name, own in _by_name(rows).items():
+        epochs = [row["epoch"] for row in own]
+        style = {"color": "black", "linestyle": "--"} if own[0]["lane"] == "prior" else {}
+        (line,) = left.plot(epochs, [100 * row["test_accuracy"] for row in own], label=name, **style)
+        if own[0]["lane"] == "prior":
+            continue
+        shares = [[found["share"] for found in row["bias"].values()] for row in own]
+        right.plot(epochs, np.mean(shares, axis=1), color=line.get_color(), label=name)
+    lane = next((row for row in rows if row["lane"] != "prior"), None)
+    if lane is not None:
+        random = np.mean([found["random"] for found in lane["bias"].values()])
+        right.axhline(random, color="grey", linestyle=":", label="random matrices")
+    left.set(xlabel="epoch", ylabel="test accuracy, %", title="accuracy after mixing")
+    right.set(xlabel="epoch", ylabel="share of |W|^2 in the prior's subspace", ylim=(0, 1.03))
+    right.set_title("bias meter, mean over layers")
+    for axes in (left, right):
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.grid(alpha=0.3)
+        axes.legend()
+    figure.suptitle(title)
+    return figure
+
+
+def _by_name(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """The rows of each model; lanes of one name are told apart by their number."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        name = "prior" if row["lane"] == "prior" else f"{row['name']} (lane {row['lane']})"
+        found.setdefault(name, []).append(row)
+    return found

@@ -4,12 +4,15 @@ Where the reference builds `W_P`, this backend only ever looks at the entries of
 (`diagonals`). `describe()` tells which path is in use and why.
 """
 
+from imlp.accel.augment import batch
 from imlp.accel.kernels import describe
+from imlp.accel.meter import measure
 from imlp.accel.network import evaluate, export, forward, init, inject, load, loss_and_grads, select, train_step
-from imlp.accel.verbs import apply, expand_bias, interpolate, matrix, project, to_numpy
+from imlp.accel.verbs import apply, expand_bias, interpolate, matrix, place, project, to_numpy
 
 __all__ = [
     "apply",
+    "batch",
     "describe",
     "evaluate",
     "expand_bias",
@@ -21,6 +24,8 @@ __all__ = [
     "load",
     "loss_and_grads",
     "matrix",
+    "measure",
+    "place",
     "project",
     "select",
     "to_numpy",

@@ -14,16 +14,15 @@ import torch.nn.functional as F
 from imlp.train.augment import PADDING, Draw
 
 
-def batch(
-    x: torch.Tensor, index: Any, draw: Draw | None, mean: Any, std: Any, *, dtype: torch.dtype = torch.float32
-) -> torch.Tensor:
-    """Rows `index` of the images `x (N, c, h, w)`, uint8, as a standardised batch `(B, c h w)` of `dtype`.
+def batch(x: torch.Tensor, index: Any, draw: Draw | None, mean: Any, std: Any, *, dtype: Any = None) -> torch.Tensor:
+    """Rows `index` of the images `x (N, c, h, w)`, uint8, as a standardised batch `(B, c h w)` of `dtype` (float32).
 
     `draw` says how each is cut and whether it is mirrored; None leaves them as they are, for evaluation.
 
     >>> batch(torch.zeros((5, 1, 2, 2), dtype=torch.uint8), [3], None, [0.5], [0.5])
     tensor([[-1., -1., -1., -1.]])
     """
+    dtype = getattr(torch, dtype) if isinstance(dtype, str) else dtype or torch.float32
     images = x[_on(x.device, index)]  # (B, c, h, w)
     if draw is not None and draw.kind == "pad":
         images = _shift(images, draw)

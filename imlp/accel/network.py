@@ -16,9 +16,10 @@ from imlp.accel.strips import Strips, rows_at_once
 from imlp.accel.verbs import expand_bias, interpolate, to_numpy
 from imlp.errors import ArrayError, BackendError
 from imlp.init import network_parameters
-from imlp.model import Model, alphas_by_layer, batch_fits, exported, lanes_fit, loaded, runs
+from imlp.model import Model, alphas_by_layer, batch_fits, exported, lanes_fit, loaded, refuse_non_finite, runs
 from imlp.networks import Network, Step
 
+Watch = Callable[[str, Tensor], None]
 Receive = Callable[[dict[str, Tensor]], None]
 
 
@@ -43,13 +44,15 @@ def init(
 
 
 @torch.inference_mode()
-def forward(model: Model, x: Tensor) -> Tensor:
-    """Logits `(N, classes)`, or `(L, N, classes)`, of images `x (N, M_in)`."""
+def forward(model: Model, x: Tensor, *, watch: Watch | None = None) -> Tensor:
+    """Logits `(N, classes)`, or `(L, N, classes)`, of images `x (N, M_in)`; `watch` sees each operation's result."""
     _check(model, x)
     for residual, steps in model.network.sections(dense=model.dense):
         start = x
         for step in steps:
             x = _step(model, step, x, record=False)[0]
+            if watch is not None:
+                watch(step.name, x)
         x = start + x if residual else x
     return x
 
@@ -72,24 +75,31 @@ def train_step(
     betas: tuple[float, float] = (0.9, 0.999),
     eps: float = 1e-8,
     compile: bool = False,
+    check: bool = False,
 ) -> Tensor:
     """One step of Adam on one batch, in place; gives the loss before it, a number or `(L,)`, still on its device.
 
+    `check` refuses a loss that is not finite before anything is changed, for which the device has to be waited for.
     `compile` has torch compile forward and backward into one graph, which takes a C++ compiler (or a GPU) and up to a
     minute in the first step.
     """
     _check(model, x, y)
-    model.step += 1
-    t = torch.full((), float(model.step), dtype=torch.float32, device=x.device)
+    t = torch.full((), float(model.step + 1), dtype=torch.float32, device=x.device)
+
+    def accept(loss: Tensor) -> None:
+        if check:
+            refuse_non_finite(model, x, to_numpy(loss), forward, to_numpy)
+        model.step += 1
 
     def update(grads: dict[str, Tensor]) -> None:
         adam(model, grads, t=t, lr=lr, betas=betas, eps=eps)
 
     if compile:
         loss, grads = _compiled(model.network, model.dense, model.lanes)(model.parameters, x, y)
+        accept(loss)
         update(grads)
         return loss
-    return _loss_and_backward(model, x, y, update, reuse=True)
+    return _loss_and_backward(model, x, y, update, reuse=True, accept=accept)
 
 
 def evaluate(model: Model, x: Tensor, y: Tensor, *, batch: int = 1000) -> tuple[Tensor, Tensor]:
@@ -153,10 +163,13 @@ def load(network: Network, arrays: Mapping[str, Any], *, dense: bool, dtype: Any
     return loaded(network, arrays, dense=dense, convert=convert)
 
 
-def _loss_and_backward(model: Model, x: Tensor, y: Tensor, receive: Receive, *, reuse: bool) -> Tensor:
+def _loss_and_backward(
+    model: Model, x: Tensor, y: Tensor, receive: Receive, *, reuse: bool, accept: Callable[[Tensor], None] | None = None
+) -> Tensor:
     """The loss; `receive` is given each step's gradients on the way back, when its parameters are no longer needed.
 
-    With `reuse` the gradients of weights of one shape share one place, so that they must be used at once.
+    `accept` sees the loss before that. With `reuse` the gradients of weights of one shape share one place, so that
+    they must be used at once.
     """
     tape = []
     first = True
@@ -170,6 +183,9 @@ def _loss_and_backward(model: Model, x: Tensor, y: Tensor, receive: Receive, *, 
         x = start + x if residual else x
         tape.append((residual, backwards))
     losses, dlogits = ops.cross_entropy(x, y)  # (..., N), (..., N, classes)
+    loss = losses.mean(-1)
+    if accept is not None:
+        accept(loss)
     dx: Any = dlogits / len(y)
     for residual, backwards in reversed(tape):
         end = dx
@@ -178,7 +194,7 @@ def _loss_and_backward(model: Model, x: Tensor, y: Tensor, receive: Receive, *, 
             if own:
                 receive({f"{name}.{part}": gradient for part, gradient in own.items()})
         dx = end + dx if residual and dx is not None else dx
-    return losses.mean(-1)
+    return loss
 
 
 @lru_cache(maxsize=16)

@@ -164,6 +164,14 @@ def entries_filled(spec: Spec, dtype: torch.dtype, device: torch.device) -> Tens
     return torch.as_tensor(counts.reshape(spec.weight_shape or ())).to(device, dtype)
 
 
+def place(array: Any, *, device: Any = None) -> Tensor:
+    """A NumPy array as a tensor on the device, in the type that it has; the host does not wait for the copy."""
+    tensor = torch.as_tensor(array)
+    if torch.device(device or "cpu").type == "cuda":
+        tensor = tensor.pin_memory()
+    return tensor.to(device or "cpu", non_blocking=True)
+
+
 def to_numpy(array: Tensor) -> np.ndarray:
     """A dense ndarray, from any device, dtype and layout (bfloat16, which NumPy lacks, as float32)."""
     array = array.detach().cpu()

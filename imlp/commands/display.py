@@ -77,8 +77,8 @@ class Lines(Callback):
     def epoch_ended(self, trainer: Trainer, rows: list[Row], seconds: dict[str, float]) -> None:
         parts = [f"{row['name']} {100 * row['test_accuracy']:.2f} %" for row in rows]
         speed = len(trainer.data.x) / seconds["train"]
-        took = sum(seconds.values())
-        line = f"epoch {rows[0]['epoch']}/{trainer.config.epochs}: {'; '.join(parts)} ({took:.1f} s, {speed:,.0f} images/s)"
+        took, of = sum(seconds.values()), trainer.config.epochs
+        line = f"epoch {rows[0]['epoch']}/{of}: {'; '.join(parts)} ({took:.1f} s, {speed:,.0f} images/s)"
         out.print(line, soft_wrap=True, markup=False)
 
     def warned(self, text: str) -> None:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, Optional, get_args, get_origin
 
 import typer
 from rich.progress import Progress
@@ -47,7 +47,7 @@ def settings_as_options(function: Callable[..., None]) -> Callable[..., None]:
         names = [f"{names[0]}/--no-{names[0][2:]}"] if kind is bool else names
         help = f"{f.metadata['help']} Default {shown}." if shown else f.metadata["help"]
         option = typer.Option(*names, help=help, rich_help_panel=f.metadata["panel"], show_default=False)
-        annotation = Annotated[kind | None, option]  # type: ignore[operator]
+        annotation = Annotated[Optional[kind], option]  # type: ignore[valid-type]  # noqa: UP045 (kind is a value)
         added.append(inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation))
     keyword = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
 
@@ -109,7 +109,7 @@ def train(
     resume: Annotated[bool, _run_option("Go on with the run in the folder, or start it.", "--resume")] = False,
     again: Annotated[bool, _run_option("Delete the run in the folder and start anew.", "--again")] = False,
     estimate: Annotated[bool, _run_option("Only print parameters, memory and expected time.", "--estimate")] = False,
-    check: Annotated[bool, _run_option("Check the network against the reference first.", "--verify/--no-verify")] = True,
+    check: Annotated[bool, _run_option("Check the network against the reference.", "--verify/--no-verify")] = True,
     quiet: Annotated[bool, _run_option("Print only warnings and the result.", "--quiet")] = False,
     json: Annotated[bool, _run_option("Print only the result, as JSON.", "--json")] = False,
     tensorboard: Annotated[bool, _run_option("Also write TensorBoard's files.", "--tensorboard")] = False,
@@ -231,7 +231,7 @@ def _nothing() -> Iterator[None]:
 def stopping_on_signals(trainer: Trainer) -> Iterator[None]:
     """SIGINT and SIGTERM ask the run to save and stop after its step; a second one ends it at once."""
 
-    def ask(number: int, frame: Any) -> None:
+    def ask(number: Any, frame: Any) -> None:
         trainer.stop_requested = signal.Signals(number).name
         signal.signal(number, before[number])
 
@@ -253,29 +253,21 @@ def _tensorboard(folder: Path) -> TensorBoard:
 def print_estimate(trainer: Trainer, json: bool) -> None:
     """Parameters, memory, and the time that a few real steps foretell."""
     config, network = trainer.config, trainer.network
-    itemsize = 8 if trainer.dtype == "float64" else 4
-    images = len(trainer.data.x) + len(trainer.data.x_test)
-    need = machine.memory(network, lanes=len(config.lanes), batch=config.batch, itemsize=itemsize, images=images)
-    step = trainer.seconds_a_step()
-    facts = {
-        "prior_parameters": network.n_parameters(dense=False),
-        "parameters_a_lane": network.n_parameters(dense=True),
-        "lanes": len(config.lanes),
-        "memory_bytes": need["total"],
-        "free_bytes": machine.free_memory(trainer.device),
-        "device": trainer.device,
-        "steps": config.epochs * trainer.steps,
-        "seconds_a_step": step,
-        "seconds": step * config.epochs * trainer.steps * 1.1,
-    }
+    need, free = trainer.memory()["total"], machine.free_memory(trainer.device)
+    step, steps = trainer.seconds_a_step(), config.epochs * trainer.steps
+    seconds = 1.1 * step * steps  # evaluation and checkpoints take about a tenth
+    prior, lane = (network.n_parameters(dense=dense) for dense in (False, True))
     if json:
-        print_json(facts)
+        print_json({
+            "prior_parameters": prior, "parameters_a_lane": lane, "lanes": len(config.lanes), "device": trainer.device,
+            "memory_bytes": need, "free_bytes": free, "steps": steps, "seconds_a_step": step, "seconds": seconds,
+        })  # fmt: skip
         return
     table = Table(show_header=False)
-    table.add_row("prior", f"{facts['prior_parameters']:,} parameters")
-    table.add_row("lanes", f"{facts['lanes']} with {facts['parameters_a_lane']:,} parameters each")
-    table.add_row("memory", f"about {need['total'] / 2**30:.2f} GiB on {trainer.device}, {facts['free_bytes'] / 2**30:.1f} GiB free")
-    table.add_row("time", f"about {duration(facts['seconds'])}: {facts['steps']:,} steps of {1e3 * step:.0f} ms, evaluation included")
+    table.add_row("prior", f"{prior:,} parameters")
+    table.add_row("lanes", f"{len(config.lanes)} with {lane:,} parameters each")
+    table.add_row("memory", f"about {need / 2**30:.2f} GiB on {trainer.device}, where {free / 2**30:.1f} GiB are free")
+    table.add_row("time", f"about {duration(seconds)}: {steps:,} steps of {1e3 * step:.0f} ms, and evaluation")
     out.print(table)
 
 

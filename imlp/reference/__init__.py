@@ -3,11 +3,14 @@
 Made to be read and to be trusted. `imlp.accel` has the same files and the same functions, and is tested against it.
 """
 
+from imlp.reference.augment import batch
+from imlp.reference.meter import measure
 from imlp.reference.network import evaluate, export, forward, init, inject, load, loss_and_grads, select, train_step
-from imlp.reference.verbs import apply, expand_bias, interpolate, matrix, project, to_numpy
+from imlp.reference.verbs import apply, expand_bias, interpolate, matrix, place, project, to_numpy
 
 __all__ = [
     "apply",
+    "batch",
     "evaluate",
     "expand_bias",
     "export",
@@ -18,6 +21,8 @@ __all__ = [
     "load",
     "loss_and_grads",
     "matrix",
+    "measure",
+    "place",
     "project",
     "select",
     "to_numpy",

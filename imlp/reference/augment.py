@@ -15,7 +15,7 @@ import numpy as np
 from imlp.train.augment import Draw
 
 
-def batch(x: Any, index: Any, draw: Draw | None, mean: Any, std: Any) -> np.ndarray:
+def batch(x: Any, index: Any, draw: Draw | None, mean: Any, std: Any, *, dtype: Any = None) -> np.ndarray:
     """Rows `index` of the images `x (N, c, h, w)`, uint8, as a standardised batch `(B, c h w)` in float64.
 
     `draw` says how each is cut and whether it is mirrored; None leaves them as they are, for evaluation.

@@ -3,7 +3,7 @@
 Nothing here knows a particular network: `Network.sections` says what to do, `layers` how.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,11 +11,13 @@ import numpy as np
 
 from imlp.errors import ArrayError
 from imlp.init import network_parameters
-from imlp.model import Model, alphas_by_layer, batch_fits, exported, lanes_fit, loaded, runs
+from imlp.model import Model, alphas_by_layer, batch_fits, exported, lanes_fit, loaded, refuse_non_finite, runs
 from imlp.networks import Network, Step
 from imlp.reference import layers as ops
 from imlp.reference.adam import adam
 from imlp.reference.verbs import expand_bias, interpolate
+
+Watch = Callable[[str, np.ndarray], None]
 
 
 def init(
@@ -35,9 +37,9 @@ def init(
     return Model.start(network, dense, lanes, parameters, np.zeros_like)
 
 
-def forward(model: Model, x: Any) -> np.ndarray:
-    """Logits `(N, classes)`, or `(L, N, classes)`, of images `x (N, M_in)`."""
-    return _run(model, _images(model, x))[0]
+def forward(model: Model, x: Any, *, watch: Watch | None = None) -> np.ndarray:
+    """Logits `(N, classes)`, or `(L, N, classes)`, of images `x (N, M_in)`; `watch` sees each operation's result."""
+    return _run(model, _images(model, x), watch)[0]
 
 
 def loss_and_grads(model: Model, x: Any, y: Any) -> tuple[Any, dict[str, np.ndarray]]:
@@ -58,11 +60,17 @@ def train_step(
     betas: tuple[float, float] = (0.9, 0.999),
     eps: float = 1e-8,
     compile: bool = False,
+    check: bool = False,
 ) -> Any:
-    """One step of Adam on one batch, in place; gives the loss before it, a number or `(L,)`."""
+    """One step of Adam on one batch, in place; gives the loss before it, a number or `(L,)`.
+
+    `check` refuses a loss that is not finite before anything is changed.
+    """
     if compile:
         raise ArrayError("the reference backend cannot compile a step", "use compile=False, or the accel backend")
     loss, grads = loss_and_grads(model, x, y)
+    if check:
+        refuse_non_finite(model, x, loss, forward, np.asarray)
     adam(model, grads, lr=lr, betas=betas, eps=eps)
     return loss
 
@@ -124,7 +132,7 @@ def load(network: Network, arrays: Mapping[str, Any], *, dense: bool, dtype: Any
     return loaded(network, arrays, dense=dense, convert=partial(np.array, dtype=np.float64))
 
 
-def _run(model: Model, x: np.ndarray) -> tuple[np.ndarray, Any]:
+def _run(model: Model, x: np.ndarray, watch: Watch | None = None) -> tuple[np.ndarray, Any]:
     """The logits, and a function from their gradient to that of every parameter."""
     tape = []
     for residual, steps in model.network.sections(dense=model.dense):
@@ -133,6 +141,8 @@ def _run(model: Model, x: np.ndarray) -> tuple[np.ndarray, Any]:
         for step in steps:
             x, backward = _step(model, step, x)
             backwards.append((step.name, backward))
+            if watch is not None:
+                watch(step.name, x)
         x = start + x if residual else x
         tape.append((residual, backwards))
 

@@ -123,6 +123,11 @@ def project(dense: Any, spec: Spec) -> np.ndarray | None:
     return (np.stack(sums) / counts).reshape(*dense.shape[:-2], *spec.weight_shape)
 
 
+def place(array: Any, *, device: Any = None) -> np.ndarray:
+    """The array itself: the reference computes on the CPU, whatever `device` says."""
+    return np.asarray(array)
+
+
 def to_numpy(array: Any) -> np.ndarray:
     """A dense ndarray, from a sparse matrix too."""
     return array.toarray() if isinstance(array, sparse.csr_array) else np.asarray(array)

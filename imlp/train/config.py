@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
-from imlp.train.augment import KINDS as AUGMENTATIONS
-
 from imlp import networks
 from imlp.checks import MODES
 from imlp.errors import ConfigError, ImlpError
 from imlp.networks import Network, check_layers, known
+from imlp.train.augment import KINDS as AUGMENTATIONS
 from imlp.train.schedule import Alpha, Schedule
 
 

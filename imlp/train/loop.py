@@ -8,11 +8,11 @@ from any step draws what it would have drawn.
 
 import json
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any
 
 import numpy as np
 from filelock import FileLock, Timeout
@@ -228,7 +228,9 @@ class Trainer:
             lane = state.active[index]
             where = {"lane": lane, "epoch": state.epoch + 1, "step": state.step + 1, "layer": error.layer}
             arrays = self.backend.export(self.backend.select(state.lanes, [index]))
-            checkpoint.save(self.folder / f"stopped-lane{lane}", arrays, {"epoch": state.epoch, "step": state.step, **where})
+            checkpoint.save(
+                self.folder / f"stopped-lane{lane}", arrays, {"epoch": state.epoch, "step": state.step, **where}
+            )
             state.stopped.append(where)
             self._tell(
                 "warned",

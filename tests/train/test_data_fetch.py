@@ -127,7 +127,9 @@ def test_fetches_checks_and_keeps(server: Server, layout: cifar.Layout, root: Pa
     assert len(server.asked) == 1
 
 
-@pytest.mark.parametrize("harm", [lambda content: content[:9000], lambda content: b"", lambda content: flipped(content)])
+@pytest.mark.parametrize(
+    "harm", [lambda content: content[:9000], lambda content: b"", lambda content: flipped(content)]
+)
 def test_damaged_cache_is_fetched_again(harm, server: Server, layout: cifar.Layout, root: Path) -> None:
     fetch.fetch(layout, root, url=server.url)
     cached = root / "cifar10.npz"

@@ -147,7 +147,9 @@ def _alone(layout: Layout, root: Path, progress: Progress) -> Iterator[None]:
             progress("waiting for another process that fetches it", 0, None)
             lock.acquire()
     except OSError as error:
-        raise FileError(f"cannot lock {root}: {error.strerror or error}", "choose another folder with --root") from error
+        raise FileError(
+            f"cannot lock {root}: {error.strerror or error}", "choose another folder with --root"
+        ) from error
     try:
         yield
     finally:
@@ -200,7 +202,7 @@ def _continue_download(layout: Layout, url: str, part: Path, progress: Progress)
         if _size(part) == layout.size:
             return
         stalls = 0 if _size(part) > before else stalls + 1
-        if stalls == STALLS or not before and not _size(part):
+        if stalls == STALLS or (not before and not _size(part)):
             had = f" after {_size(part):,} of {layout.size:,} bytes" if _size(part) else ""
             raise SourceError(f"{reason}{had}")
 
