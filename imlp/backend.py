@@ -71,7 +71,7 @@ class Backend(Protocol):
         compile: bool = False,
         check: bool = False,
     ) -> Array:
-        """One step of Adam, in place; the loss before it, a number or `(L,)`; `check` refuses one that is not finite."""
+        """One step of Adam, in place; the loss before it, a number or `(L,)`. `check` refuses a loss like NaN."""
 
     def evaluate(self, model: Model, x: Array, y: Array, *, batch: int = 1000) -> tuple[Array, Array]:
         """How many are correct and the sum of the losses: numbers, or `(L,)`."""

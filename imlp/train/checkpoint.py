@@ -64,5 +64,5 @@ def _digest(arrays: Mapping[str, np.ndarray]) -> str:
     sha = hashlib.sha256()
     for name in sorted(arrays):
         sha.update(f"{name} {arrays[name].dtype} {arrays[name].shape}\n".encode())
-        sha.update(arrays[name].reshape(-1).view(np.uint8))
+        sha.update(arrays[name].reshape(-1).view(np.uint8).data)
     return sha.hexdigest()

@@ -30,12 +30,11 @@ class Mixer:
         return [lane for lane in active if self.lanes[lane].steps is None and any(self.alphas(lane, epoch).values())]
 
     def mix(self, backend: Any, model: Model, prior: Model, active: list[int], due: list[int], epoch: int) -> None:
-        """`W <- (1 - alpha) W + alpha W_P` for the lanes that are due; `active` says which lane each of the stack is."""
-        kinds = {(lane.mode, lane.biases, lane.head) for lane in map(self.lanes.__getitem__, due)}
-        for mode, biases, head in sorted(kinds):
-            chosen = [
-                n for n in due if (self.lanes[n].mode, self.lanes[n].biases, self.lanes[n].head) == (mode, biases, head)
-            ]
+        """`W <- (1 - alpha) W + alpha W_P` for the lanes that are due; `active` names the lanes of the stack."""
+        ways: dict[tuple[str, bool, bool], list[int]] = {}
+        for n in due:
+            ways.setdefault((self.lanes[n].mode, self.lanes[n].biases, self.lanes[n].head), []).append(n)
+        for (mode, biases, head), chosen in ways.items():
             by_lane = {lane: self.alphas(lane, epoch) for lane in chosen}
             layers = sorted({layer for alphas in by_lane.values() for layer in alphas})
             alphas = {layer: [by_lane.get(lane, {}).get(layer) for lane in active] for layer in layers}

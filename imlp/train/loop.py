@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,12 @@ class Trainer:
         place: Callable[..., Any] = self.backend.place
         self.x, self.x_test = (place(images, device=self.device) for images in (self.data.x, self.data.x_test))
 
+    def memory(self) -> dict[str, int]:
+        """Bytes that the run needs, about."""
+        itemsize, images = np.dtype(self.dtype).itemsize, len(self.data.x) + len(self.data.x_test)
+        sizes = {"batch": self.config.batch, "itemsize": itemsize, "images": images}
+        return machine.memory(self.network, lanes=len(self.config.lanes), **sizes)
+
     def seconds_a_step(self, steps: int = 3) -> float:
         """How long a step takes, from a few real ones whose result is thrown away."""
         with machine.settings(self.config), machine.out_of_memory_explained(self):
@@ -199,10 +206,9 @@ class Trainer:
         try:
             losses = [self.backend.train_step(state.prior, x, y, **settings)]
         except NonFiniteError as error:
-            raise RunError(
-                f"the prior's loss is not finite in epoch {state.epoch + 1}, step {state.step + 1}, from {error.layer} on",
-                "its last good state is in checkpoint/; try a smaller --lr",
-            ) from error
+            where = f"in epoch {state.epoch + 1}, step {state.step + 1}, from {error.layer} on"
+            remedy = "its last good state is in checkpoint/; try a smaller --lr"
+            raise RunError(f"the prior's loss is not finite {where}", remedy) from error
         while state.lanes is not None:
             try:
                 losses.append(self.backend.train_step(state.lanes, x, y, **settings))
@@ -228,15 +234,12 @@ class Trainer:
             lane = state.active[index]
             where = {"lane": lane, "epoch": state.epoch + 1, "step": state.step + 1, "layer": error.layer}
             arrays = self.backend.export(self.backend.select(state.lanes, [index]))
-            checkpoint.save(
-                self.folder / f"stopped-lane{lane}", arrays, {"epoch": state.epoch, "step": state.step, **where}
-            )
+            checkpoint.save(self.folder / f"stopped-lane{lane}", arrays, where)
             state.stopped.append(where)
-            self._tell(
-                "warned",
-                f"lane {lane} ({self.config.lanes[lane].title}) stopped: its loss is not finite in epoch {where['epoch']}, "
-                f"step {where['step']}, from {error.layer} on; its state is in stopped-lane{lane}/",
-            )
+            place = f"in epoch {where['epoch']}, step {where['step']}, from {error.layer} on"
+            title = self.config.lanes[lane].title
+            kept_in = f"its last good state is in stopped-lane{lane}/"
+            self._tell("warned", f"lane {lane} ({title}) stopped: its loss is not finite {place}; {kept_in}")
         kept = [index for index in range(len(state.active)) if index not in error.lanes]
         state.losses[1:] = [state.losses[1][kept]] if kept else []
         state.lanes = self.backend.select(state.lanes, kept) if kept else None
@@ -274,7 +277,7 @@ class Trainer:
             })  # fmt: skip
         names = ("evaluate", "mix", "evaluate", "meter")
         spent = dict.fromkeys(names, 0.0)
-        for name, (start, end) in zip(names, zip(clock, clock[1:]), strict=True):
+        for name, (start, end) in zip(names, pairwise(clock), strict=True):
             spent[name] += end - start
         return rows, spent
 

@@ -85,10 +85,7 @@ def out_of_memory_explained(trainer: "Trainer") -> Iterator[None]:
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and not re.search("out of memory|can't allocate memory", str(error)):
             raise
-        config, lanes = trainer.config, len(trainer.config.lanes)
-        itemsize = 4 if trainer.dtype == "float32" else 8
-        images = len(trainer.data.x) + len(trainer.data.x_test)
-        need = memory(trainer.network, lanes=lanes, batch=config.batch, itemsize=itemsize, images=images)
+        lanes, need = len(trainer.config.lanes), trainer.memory()
         fit = max(0, (free_memory(trainer.device) - need["once"]) // need["lane"])
         raise RunError(
             f"{lanes} lanes of {trainer.network.name} need about {need['total'] / 2**30:,.1f} GiB on {trainer.device}",
