@@ -4,9 +4,20 @@
 Importing this package imports neither torch nor CuPy.
 """
 
+from pathlib import Path
+from typing import Any
+
 from imlp.backend import backend
 from imlp.errors import ImlpError
 from imlp.spec import Chain, Conv, Patchify, Shared, Spec, Transpose
 
+
+def load(run: str | Path, lane: int = 0) -> Any:
+    """A trained lane of a run as a plain `torch.nn.Module`: images from 0 to 1 in, logits out."""
+    from imlp.train.export import load  # the trainer is imported only by those who use it
+
+    return load(run, lane)
+
+
 __version__ = "0.1.0"
-__all__ = ["Chain", "Conv", "ImlpError", "Patchify", "Shared", "Spec", "Transpose", "__version__", "backend"]
+__all__ = ["Chain", "Conv", "ImlpError", "Patchify", "Shared", "Spec", "Transpose", "__version__", "backend", "load"]

@@ -132,11 +132,13 @@ def run_figure(rows: list[dict[str, Any]], title: str) -> Figure:
     for name, own in _by_name(rows).items():
         epochs = [row["epoch"] for row in own]
         style = {"color": "black", "linestyle": "--"} if own[0]["lane"] == "prior" else {}
-        (line,) = left.plot(epochs, [100 * row["test_accuracy"] for row in own], label=name, **style)
+        (line,) = left.plot(
+            epochs, [100 * row["test_accuracy"] for row in own], label=name, marker="o", markersize=3, **style
+        )
         if own[0]["lane"] == "prior":
             continue
         shares = [[found["share"] for found in row["bias"].values()] for row in own]
-        right.plot(epochs, np.mean(shares, axis=1), color=line.get_color(), label=name)
+        right.plot(epochs, np.mean(shares, axis=1), color=line.get_color(), label=name, marker="o", markersize=3)
     lane = next((row for row in rows if row["lane"] != "prior"), None)
     if lane is not None:
         random = np.mean([found["random"] for found in lane["bias"].values()])
@@ -145,7 +147,7 @@ def run_figure(rows: list[dict[str, Any]], title: str) -> Figure:
     right.set(xlabel="epoch", ylabel="share of |W|^2 in the prior's subspace", ylim=(0, 1.03))
     right.set_title("bias meter, mean over layers")
     for axes in (left, right):
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         axes.grid(alpha=0.3)
         axes.legend()
     figure.suptitle(title)

@@ -22,6 +22,8 @@ def _missing(name: str) -> str | None:
                 from cuda.bindings import nvrtc
 
                 nvrtc.nvrtcVersion()
+            case "onnx":
+                import onnxscript  # noqa: F401
             case "g++":
                 return None if shutil.which("g++") else "g++ is not installed"
             case "gpu":

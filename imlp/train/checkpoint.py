@@ -23,7 +23,7 @@ KEPT = 2
 def save(folder: Path, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any]) -> Path:
     """Write arrays and state as the newest checkpoint, then delete all but the last two."""
     folder.mkdir(parents=True, exist_ok=True)
-    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     path = folder / f"epoch{state['epoch']:05d}-step{state['step']:06d}.safetensors"
     header = {"state": json.dumps(dict(state)), "sha256": _digest(contiguous)}
     with whole_file(path) as partial:

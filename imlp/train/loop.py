@@ -139,7 +139,9 @@ class Trainer:
             arrays |= {f"lanes/{name}": array for name, array in self.backend.export(state.lanes).items()}
         own = {name: getattr(state, name) for name in ("active", "epoch", "step", "rows", "stopped")}
         losses = [self.backend.to_numpy(sums).tolist() for sums in state.losses]
-        checkpoint.save(self.folder / "checkpoint", arrays, {**own, "losses": losses, "data": self.data.digest})
+        data = {name: getattr(self.data, name).tolist() for name in ("mean", "std")}
+        data |= {"data": self.data.digest, "image": self.data.image, "classes": self.data.n_classes}
+        checkpoint.save(self.folder / "checkpoint", arrays, {**own, **data, "losses": losses})
         self.saved = time.monotonic()
 
     def _place_data(self) -> None:
@@ -174,7 +176,8 @@ class Trainer:
         order = np.random.default_rng([config.seed, ORDER, state.epoch]).permutation(len(self.data.x))
         while state.step < self.steps:
             batch = order[state.step * config.batch : (state.step + 1) * config.batch]
-            self._step(batch)
+            with np.errstate(over="ignore", invalid="ignore"):  # a loss that is not finite is found and told
+                self._step(batch)
             state.step += 1
             self._tell("stepped", self, len(batch))
             if self.stop_requested is not None:

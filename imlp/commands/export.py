@@ -1,0 +1,39 @@
+"""`export`: a trained network for others."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from imlp.commands.console import out
+from imlp.errors import RunError
+from imlp.train import export as exporting
+
+HOW = {
+    "safetensors": "read it with safetensors.numpy.load_file or safetensors.torch.load_file",
+    "npz": "read it with numpy.load",
+    "torch": "run it with torch.export.load(FILE).module()(images)",
+    "onnx": "run it with onnxruntime.InferenceSession(FILE)",
+}
+
+
+def export(
+    run: Annotated[Path, typer.Argument(help="A run's folder.")],
+    lane: Annotated[str, typer.Option(help="The lane's number, from 0 in the order of config.toml; or prior.")] = "0",
+    format: Annotated[
+        Literal["safetensors", "torch", "onnx", "npz"],
+        typer.Option(help="Arrays (safetensors, npz), or a program that needs nothing of ours (torch, onnx)."),
+    ] = "safetensors",
+    out_file: Annotated[
+        Path | None, typer.Option("--out", help="The file. Default: RUN/laneK with its suffix.")
+    ] = None,
+) -> None:
+    """Write a trained network: images (N, channels, height, width) from 0 to 1 in, logits out."""
+    if lane != "prior" and not lane.isdecimal():
+        raise RunError(f"--lane is {lane!r}", "give a number from 0, or prior")
+    if lane == "prior" and format in ("torch", "onnx"):
+        raise RunError(f"the prior has no {format} form", "use --format safetensors or npz")
+    name = "prior" if lane == "prior" else f"lane{lane}"
+    path = out_file or run / f"{name}{exporting.FORMATS[format]}"
+    exporting.write(run, path, lane if lane == "prior" else int(lane), format)
+    out.print(f"written: {path} ({HOW[format]})", soft_wrap=True)

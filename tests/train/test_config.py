@@ -1,0 +1,99 @@
+"""A run's settings: as TOML, as options, and their identity."""
+
+import dataclasses
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from imlp.cli import app
+from imlp.commands.train import config_of
+from imlp.errors import ConfigError, ImlpError
+from imlp.train.config import Config, Lane, differences, from_mapping, read, to_toml
+
+OTHER = {
+    "network": "mixer", "options": {"residual": False, "patch": 4}, "data": "cifar10", "labels": "coarse",
+    "train_size": 7, "test_size": 5, "augment": "none", "epochs": 3, "batch": 9, "lr": 0.5, "beta1": 0.5, "beta2": 0.6,
+    "eps": 0.1, "seed": 4, "lanes": [{"alpha": "decay:0.5:2", "every": "7", "mode": "add", "layers": ["embed"],
+    "biases": False, "head": True}], "backend": "reference", "dtype": "float64", "device": "cpu", "threads": 3,
+    "compile": True, "deterministic": True, "save_minutes": 2.5,
+}  # fmt: skip
+
+
+def test_every_setting_survives_a_toml_file(tmp_path):
+    config = from_mapping(Config, OTHER)
+    (tmp_path / "c.toml").write_text(to_toml(config))
+    assert from_mapping(Config, read(tmp_path / "c.toml")) == config
+    assert set(OTHER) == {f.name for f in dataclasses.fields(Config)}
+
+
+def test_every_setting_is_an_option_with_its_help():
+    shown = CliRunner().invoke(app, ["train", "--help"], env={"COLUMNS": "300", "TERMINAL_WIDTH": "300"}).stdout
+    for f in (*dataclasses.fields(Config), *dataclasses.fields(Lane)):
+        assert f.metadata["help"]
+        if f.name != "lanes":
+            assert f"--{f.name.replace('_', '-')}" in shown
+
+
+def test_options_of_the_command_line_win_over_the_file(tmp_path):
+    (tmp_path / "c.toml").write_text("epochs = 3\nlr = 0.5\n[options]\nresidual = false\n[[lanes]]\nalpha = 0.25\n")
+    config = config_of(tmp_path / "c.toml", {"epochs": 4, "options": ["patch=4"], "network": "mixer", "head": True})
+    assert (config.epochs, config.lr) == (4, 0.5)
+    assert dict(config.options) == {"residual": False, "patch": 4}
+    assert config.lanes == (Lane("0.25", head=True),)
+
+
+def test_an_alpha_can_carry_its_cadence():
+    config = config_of(None, {"alpha": ["0", "0.01@step", "1@5"], "mode": "add"})
+    assert [(lane.alpha, lane.every, lane.mode) for lane in config.lanes] == [
+        ("0", "epoch", "add"),
+        ("0.01", "step", "add"),
+        ("1", "5", "add"),
+    ]
+
+
+@pytest.mark.parametrize("name", sorted(OTHER))
+def test_the_identity_changes_with_what_changes_the_result_and_with_nothing_else(name):
+    changed = from_mapping(Config, {name: OTHER[name]} | ({"network": "mixer"} if name == "options" else {}))
+    base = Config(network="mixer") if name == "options" else Config()
+    matters = name not in ("device", "threads", "save_minutes")
+    assert (changed.identity != base.identity) is matters
+    assert bool(differences(base, changed)) is matters
+
+
+def test_the_identity_is_the_same_in_another_process():
+    code = "from imlp.train.config import Config; print(Config().identity)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == Config().identity
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"epoch": 3}, "unknown setting: 'epoch'; did you mean 'epochs'"),
+        ({"lanes": [{"alpah": 1}]}, "did you mean 'alpha'"),
+        ({"epochs": 0}, "epochs is 0; give at least 1"),
+        ({"epochs": "many"}, "give a value of type int"),
+        ({"lr": -1.0}, "lr is -1.0; give a number above 0"),
+        ({"beta1": 1.0}, "from 0 to below 1"),
+        ({"augment": "crop"}, "use pad or resized or none"),
+        ({"network": "cnm"}, "did you mean 'cnn'"),
+        ({"lanes": []}, "give at least one alpha"),
+        ({"lanes": [{"alpha": 2}]}, "from 0"),
+        ({"lanes": [{"every": "week"}]}, "use epoch, step"),
+        ({"lanes": [{"mode": "mix"}]}, "use interpolate or add"),
+        ({"backend": "jax"}, "use accel or reference"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused(settings, message):
+    with pytest.raises(ImlpError, match=message):
+        from_mapping(Config, settings)
+
+
+def test_a_file_that_is_not_there_or_not_toml_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="cannot read"):
+        read(tmp_path / "missing.toml")
+    (tmp_path / "c.toml").write_text("epochs = = 3")
+    with pytest.raises(ConfigError, match="is not TOML"):
+        read(tmp_path / "c.toml")

@@ -1,0 +1,322 @@
+"""Nothing is lost: runs that are stopped, killed, damaged or disturbed, and go on to the same bits."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+from conftest import needs
+from safetensors.numpy import load_file
+
+from imlp.errors import RunError
+from imlp.train import checkpoint
+from imlp.train.callbacks import Callback
+from imlp.train.data import Dataset
+from imlp.train.loop import Interrupted, Trainer
+
+ROOT = Path(__file__).parents[2]
+
+
+class StopAt(Callback):
+    """Asks the run to stop after so many steps, as a signal's handler does."""
+
+    def __init__(self, steps: int):
+        self.left = steps
+
+    def stepped(self, trainer: Trainer, images: int) -> None:
+        self.left -= 1
+        if self.left == 0:
+            trainer.stop_requested = "SIGINT"
+
+
+class Warnings(Callback):
+    def __init__(self):
+        self.texts = []
+
+    def warned(self, text: str) -> None:
+        self.texts.append(text)
+
+
+LANES = tiny.lanes(0, ("0.3", {"every": "3"}), "decay:0.5:2", (1, {"mode": "add", "head": True}))
+
+
+def outcome(folder: Path) -> tuple[bytes, dict[str, np.ndarray]]:
+    """The metrics to the byte, and every array of the last checkpoint."""
+    return (folder / "metrics.jsonl").read_bytes(), load_file(checkpoint.found(folder / "checkpoint")[0])
+
+
+def assert_same_outcome(one: Path, other: Path) -> None:
+    (metrics, arrays), (other_metrics, other_arrays) = outcome(one), outcome(other)
+    assert metrics == other_metrics
+    assert arrays.keys() == other_arrays.keys()
+    for name, array in arrays.items():
+        assert array.tobytes() == other_arrays[name].tobytes(), name
+
+
+@pytest.mark.parametrize("backend", ["reference", "accel"])
+@pytest.mark.parametrize("steps", [1, 4, 6, 11])
+def test_a_run_that_was_stopped_ends_with_the_same_bits(backend, steps, tmp_path):
+    """Within an epoch, and (4 steps an epoch) at its end."""
+    if backend == "accel":
+        needs("accel")
+    tiny.run(tmp_path / "whole", backend=backend, lanes=LANES)
+    with pytest.raises(Interrupted, match="nothing is lost: go on with --resume"):
+        tiny.run(tmp_path / "stopped", StopAt(steps), backend=backend, lanes=LANES)
+    tiny.run(tmp_path / "stopped", backend=backend, lanes=LANES, resume=True)
+    assert_same_outcome(tmp_path / "whole", tmp_path / "stopped")
+
+
+def test_a_run_that_is_done_stays_as_it_is(tmp_path):
+    tiny.run(tmp_path / "a", lanes=LANES)
+    before = outcome(tmp_path / "a")[0]
+    assert tiny.run(tmp_path / "a", lanes=LANES, resume=True).state.epoch == 3
+    assert outcome(tmp_path / "a")[0] == before
+
+
+def test_resume_starts_a_run_where_there_is_none(tmp_path):
+    tiny.run(tmp_path / "a", lanes=LANES)
+    tiny.run(tmp_path / "b", lanes=LANES, resume=True)
+    assert_same_outcome(tmp_path / "a", tmp_path / "b")
+
+
+def test_another_configuration_is_refused_with_the_differences(tmp_path):
+    tiny.run(tmp_path, lanes=LANES)
+    with pytest.raises(RunError, match=r"holds another run \(epochs: 3 there, 4 here; lr: 0.003 there, 0.1 here\)"):
+        tiny.run(tmp_path, lanes=LANES, epochs=4, lr=0.1, resume=True)
+
+
+def test_other_data_are_refused(tmp_path):
+    tiny.run(tmp_path, lanes=LANES)
+    trainer = Trainer(tiny.config(lanes=LANES), tiny.data(n=71), tmp_path)
+    with pytest.raises(RunError, match="not those that"):
+        trainer.run(resume=True)
+
+
+def test_the_last_two_checkpoints_are_kept(tmp_path):
+    tiny.run(tmp_path, lanes=LANES)
+    names = [path.name for path in checkpoint.found(tmp_path / "checkpoint")]
+    assert names == ["epoch00003-step000000.safetensors", "epoch00002-step000000.safetensors"]
+
+
+def truncated(content: bytes) -> bytes:
+    return content[: len(content) // 2]
+
+
+def flipped(content: bytes) -> bytes:
+    return content[:-100] + bytes([content[-100] ^ 1]) + content[-99:]
+
+
+@pytest.mark.parametrize("harm", [truncated, flipped, lambda content: b"", lambda content: b"\0" * len(content)])
+def test_a_damaged_checkpoint_falls_back_to_the_one_before_it(harm, tmp_path):
+    tiny.run(tmp_path / "whole", lanes=LANES)
+    with pytest.raises(Interrupted):
+        tiny.run(tmp_path / "a", StopAt(10), lanes=LANES)
+    newest = checkpoint.found(tmp_path / "a" / "checkpoint")[0]
+    newest.write_bytes(harm(newest.read_bytes()))
+    warnings = Warnings()
+    tiny.run(tmp_path / "a", warnings, lanes=LANES, resume=True)
+    assert len(warnings.texts) == 1
+    assert "is damaged" in warnings.texts[0]
+    assert newest.name in warnings.texts[0]
+    assert_same_outcome(tmp_path / "whole", tmp_path / "a")
+
+
+def test_when_no_checkpoint_is_whole_it_says_so(tmp_path):
+    tiny.run(tmp_path, lanes=LANES)
+    for path in checkpoint.found(tmp_path / "checkpoint"):
+        path.write_bytes(b"")
+    with pytest.raises(RunError, match=r"no checkpoint in .* is whole; start the run anew with --again"):
+        tiny.run(tmp_path, lanes=LANES, resume=True)
+
+
+# The same from outside, with processes
+
+
+def command(folder: Path, data: Path, *more: str) -> list[str]:
+    settings = (
+        "--options width=64 --options strides=[1,2,2] --batch 4 --epochs 8 --lr 0.003 --dtype float64 --threads 1"
+    )
+    lanes = "--alpha 0 --alpha 0.3@3 --alpha decay:0.5:2"
+    start = [sys.executable, "cli.py", "train", "--data", str(data), "--out", str(folder)]
+    return [*start, *settings.split(), *lanes.split(), "--save-minutes", "0.002", "--no-verify", *more]
+
+
+@pytest.mark.parametrize(("backend", "kills"), [("accel", 12), ("reference", 8)])
+def test_kill_9_at_random_moments_and_the_same_bits_in_the_end(backend, kills, tmp_path):
+    """Twenty kills in all. Each process is killed at a random moment of its training, and the next one goes on."""
+    if backend == "accel":
+        needs("accel")
+    data = tiny.save_npz(tmp_path / "bars.npz")
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    begin = time.monotonic()
+    subprocess.run(command(whole, data, "--backend", backend), cwd=ROOT, check=True, capture_output=True)
+    duration = time.monotonic() - begin
+    moments = random.Random(0)
+    for _ in range(kills):
+        process = subprocess.Popen(
+            command(broken, data, "--backend", backend, "--resume"), cwd=ROOT, stdout=subprocess.DEVNULL
+        )
+        time.sleep(moments.uniform(0.3, 1) * duration)
+        process.kill()
+        process.wait()
+    subprocess.run(command(broken, data, "--backend", backend, "--resume"), cwd=ROOT, check=True, capture_output=True)
+    assert_same_outcome(whole, broken)
+    assert not list(broken.rglob("*.part")) or all(path.suffix == ".part" for path in broken.rglob(".*"))
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_saves_and_says_how_to_go_on(number, code, tmp_path):
+    data = tiny.save_npz(tmp_path / "bars.npz")
+    folder = tmp_path / "run"
+    arguments = ["--backend", "reference", "--epochs", "2000", "--save-minutes", "100"]
+    process = subprocess.Popen(command(folder, data, *arguments), cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    while not (folder / "metrics.jsonl").exists():
+        time.sleep(0.05)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert errors.startswith(f"stopped by {number.name} in epoch")
+    assert "nothing is lost: go on with --resume" in errors
+    assert "Traceback" not in errors
+    assert checkpoint.newest(folder / "checkpoint", pytest.fail) is not None
+
+
+def test_two_processes_in_one_folder(tmp_path):
+    data = tiny.save_npz(tmp_path / "bars.npz")
+    folder = tmp_path / "run"
+    arguments = ["--backend", "reference", "--epochs", "2000"]
+    first = subprocess.Popen(command(folder, data, *arguments), cwd=ROOT, stdout=subprocess.DEVNULL)
+    try:
+        while not (folder / "metrics.jsonl").exists():
+            time.sleep(0.05)
+        second = subprocess.run(
+            command(folder, data, *arguments, "--resume"), cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        assert second.returncode == 2
+        assert "another process is training in" in second.stderr
+        assert first.poll() is None
+    finally:
+        first.kill()
+        first.wait()
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 400 kB: room for the first checkpoints and not for the rest."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(folder)], capture_output=True, check=False
+    )
+    if done.returncode:
+        pytest.skip("mounting a tmpfs takes root")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_loses_nothing(small_disk, tmp_path):
+    data = tiny.save_npz(tmp_path / "bars.npz")
+    folder = small_disk / "run"
+    arguments = ["--backend", "reference", "--epochs", "3", "--alpha", "0", "--save-minutes", "100"]
+    (small_disk / "room").write_bytes(b"x" * 60_000)
+    done = subprocess.run(command(folder, data, *arguments), cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert "No space left on device" in done.stderr
+    assert "free space" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert checkpoint.newest(folder / "checkpoint", pytest.fail) is not None  # the one before is whole
+    (small_disk / "room").unlink()
+    subprocess.run(["mount", "-o", "remount,size=40m", str(small_disk)], check=True)
+    subprocess.run(command(folder, data, *arguments, "--resume"), cwd=ROOT, check=True, capture_output=True)
+    subprocess.run(command(tmp_path / "whole", data, *arguments), cwd=ROOT, check=True, capture_output=True)
+    assert_same_outcome(tmp_path / "whole", folder)
+
+
+def test_a_folder_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    data = tiny.save_npz(tmp_path / "bars.npz")
+    arguments = command(tmp_path / "file" / "run", data, "--backend", "reference")
+    done = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "choose a folder that you may write to with --out" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+# Numbers that are not finite
+
+
+def poison(folder: Path, lane: int, name: str) -> None:
+    """Put an infinity into one lane of the newest checkpoint."""
+    arrays, state = checkpoint.newest(folder / "checkpoint", pytest.fail)
+    arrays[f"lanes/{name}"][lane].flat[0] = np.inf
+    checkpoint.save(folder / "checkpoint", arrays, state)
+
+
+@pytest.mark.parametrize("backend", ["reference", "accel"])
+def test_a_loss_that_is_not_finite_stops_the_lane_and_not_the_run(backend, tmp_path):
+    if backend == "accel":
+        needs("accel")
+    tiny.run(tmp_path / "whole", backend=backend, lanes=LANES)
+    with pytest.raises(Interrupted):
+        tiny.run(tmp_path / "a", StopAt(6), backend=backend, lanes=LANES)
+    poison(tmp_path / "a", 1, "conv2.weight")
+    warnings = Warnings()
+    trainer = tiny.run(tmp_path / "a", warnings, backend=backend, lanes=LANES, resume=True)
+    assert trainer.state.stopped == [{"lane": 1, "epoch": 2, "step": 3, "layer": "conv2"}]
+    assert trainer.state.active == [0, 2, 3]
+    assert "lane 1 (I-MLP alpha 0.3, every 3 steps) stopped" in warnings.texts[0]
+    assert "epoch 2, step 3, from conv2 on" in warnings.texts[0]
+    arrays, state = checkpoint.newest(tmp_path / "a" / "stopped-lane1", pytest.fail)
+    assert state["layer"] == "conv2"
+    assert np.isfinite(arrays["conv1.weight"]).all()
+    result = json.loads((tmp_path / "a" / "result.json").read_text())
+    assert [row["lane"] for row in result["models"]] == ["prior", 0, 2, 3]
+    whole = [json.loads(line) for line in (tmp_path / "whole" / "metrics.jsonl").read_text().splitlines()]
+    last = {row["lane"]: row for row in whole if row["epoch"] == 3}
+    for row in result["models"]:  # the others end as if nothing had happened
+        assert row["test_accuracy"] == last[row["lane"]]["test_accuracy"]
+        assert row["test_loss"] == pytest.approx(last[row["lane"]]["test_loss"], rel=1e-9)
+
+
+def test_when_every_lane_has_stopped_the_prior_goes_on(tmp_path):
+    with pytest.raises(Interrupted):
+        tiny.run(tmp_path, StopAt(2), lanes=tiny.lanes(0))
+    poison(tmp_path, 0, "head.bias")
+    trainer = tiny.run(tmp_path, Warnings(), lanes=tiny.lanes(0), resume=True)
+    assert trainer.state.lanes is None
+    assert [row["lane"] for row in trainer.state.rows if row["epoch"] == 3] == ["prior"]
+
+
+def test_a_prior_that_is_not_finite_ends_the_run_with_the_last_good_state(tmp_path):
+    with (
+        np.errstate(all="ignore"),
+        pytest.raises(RunError, match=r"the prior's loss is not finite in epoch .* try a smaller --lr"),
+    ):
+        tiny.run(tmp_path, lanes=LANES, lr=1e200)
+    arrays, _ = checkpoint.newest(tmp_path / "checkpoint", pytest.fail)
+    assert all(np.isfinite(array).all() for array in arrays.values())
+
+
+def test_more_lanes_than_memory_are_refused_with_how_many_would_fit(tmp_path):
+    """20,000 lanes of the paper's CNN pair would take some 2.5 TB."""
+    needs("accel")
+    x, y = np.zeros((8, 3, 32, 32), np.uint8), np.arange(8)
+    config = tiny.config(backend="accel", options={}, lanes=tiny.lanes(0.5) * 20_000)
+    trainer = Trainer(config, Dataset("black", x, y, x, y, tuple("abcdefgh")), tmp_path)
+    with pytest.raises(RunError, match=r"20000 lanes of cnn need about .* GiB on cpu; about \d+ would fit"):
+        trainer.run()
+
+
+def test_an_old_part_of_a_file_does_no_harm(tmp_path):
+    (tmp_path / "checkpoint").mkdir(parents=True)
+    (tmp_path / "checkpoint" / ".epoch00001-step000000.safetensors.1.part").write_bytes(b"half")
+    trainer = tiny.run(tmp_path, lanes=LANES)
+    assert trainer.state.epoch == 3
+    assert os.path.exists(tmp_path / "result.json")

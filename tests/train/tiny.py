@@ -1,0 +1,51 @@
+"""A data set and a network small enough to train in a moment, and how the tests run them."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from imlp.train.config import Config, from_mapping
+from imlp.train.data import Dataset
+from imlp.train.loop import Trainer
+
+OPTIONS = {"width": 64, "strides": (1, 2, 2)}
+
+
+def data(n: int = 72, n_test: int = 30) -> Dataset:
+    """Three classes: a bright bar in the upper, middle or lower part of a dim image."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, n + n_test)
+    x = rng.integers(0, 64, (n + n_test, 1, 8, 8), dtype=np.uint8)
+    for image, label in zip(x, y, strict=True):
+        image[0, 2 * label : 2 * label + 2, 1:6] = 255
+    return Dataset("bars", x[:n], y[:n], x[n:], y[n:], ("upper", "middle", "lower"))
+
+
+def save_npz(path: Path, **sizes: int) -> Path:
+    made = data(**sizes)
+    np.savez(path, x=made.x, y=made.y, x_test=made.x_test, y_test=made.y_test)
+    return path
+
+
+def config(**settings: Any) -> Config:
+    base = {"options": OPTIONS, "data": "bars", "batch": 20, "epochs": 3, "lr": 3e-3, "dtype": "float64"}
+    return from_mapping(Config, {**base, "backend": "reference", **settings})
+
+
+def lanes(*alphas: Any, **common: Any) -> list[dict[str, Any]]:
+    """`0.5` or `("1", {"every": "step"})` for each lane."""
+    pairs = [alpha if isinstance(alpha, tuple) else (alpha, {}) for alpha in alphas]
+    return [{"alpha": str(alpha), **common, **own} for alpha, own in pairs]
+
+
+def run(folder: Path, *callbacks: Any, resume: bool = False, **settings: Any) -> Trainer:
+    trainer = Trainer(config(**settings), data(), folder, callbacks)
+    trainer.run(resume=resume)
+    return trainer
+
+
+def weights(trainer: Trainer, lane: int) -> dict[str, np.ndarray]:
+    """The parameters of one lane as arrays."""
+    index = trainer.state.active.index(lane)
+    return {name: trainer.backend.to_numpy(p)[index] for name, p in trainer.state.lanes.parameters.items()}
