@@ -38,6 +38,15 @@ def whole_file(path: str | Path) -> Iterator[Path]:
         _remove(partial)
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it, unless they are there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        remedy = "choose a folder that you may write to, on a disk with free space"
+        raise FileError(f"cannot make the folder {folder}: {error.strerror or error}", remedy) from error
+
+
 def _remove(path: Path) -> None:
     """Delete a leftover; where even that is refused, the error under way says more than a second one."""
     try:

@@ -15,19 +15,22 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from imlp.errors import RunError
-from imlp.files import whole_file
+from imlp.files import make_folder, whole_file
 
 KEPT = 2
 
 
 def save(folder: Path, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any]) -> Path:
     """Write arrays and state as the newest checkpoint, then delete all but the last two."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     path = folder / f"epoch{state['epoch']:05d}-step{state['step']:06d}.safetensors"
     header = {"state": json.dumps(dict(state)), "sha256": _digest(contiguous)}
     with whole_file(path) as partial:
-        save_file(contiguous, partial, metadata=header)
+        try:
+            save_file(contiguous, partial, metadata=header)
+        except SafetensorError as error:  # what it makes of a full disk
+            raise OSError(str(error)) from error
     for old in found(folder)[KEPT:]:
         old.unlink(missing_ok=True)
     return path
