@@ -148,7 +148,7 @@ def command(folder: Path, data: Path, *more: str) -> list[str]:
     return [*start, *settings.split(), *lanes.split(), "--save-minutes", "0.002", "--no-verify", *more]
 
 
-@pytest.mark.parametrize(("backend", "kills"), [("accel", 12), ("reference", 8)])
+@pytest.mark.parametrize(("backend", "kills"), [("accel", 8), ("reference", 12)])
 def test_kill_9_at_random_moments_and_the_same_bits_in_the_end(backend, kills, tmp_path):
     """Twenty kills in all. Each process is killed at a random moment of its training, and the next one goes on."""
     if backend == "accel":
@@ -209,11 +209,11 @@ def test_two_processes_in_one_folder(tmp_path):
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A file system of 400 kB: room for the first checkpoints and not for the rest."""
+    """A file system of 3 MB: room for the first two checkpoints and not for a third."""
     folder = tmp_path / "disk"
     folder.mkdir()
     done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(folder)], capture_output=True, check=False
+        ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(folder)], capture_output=True, check=False
     )
     if done.returncode:
         pytest.skip("mounting a tmpfs takes root")
@@ -225,14 +225,12 @@ def test_a_full_disk_loses_nothing(small_disk, tmp_path):
     data = tiny.save_npz(tmp_path / "bars.npz")
     folder = small_disk / "run"
     arguments = ["--backend", "reference", "--epochs", "3", "--alpha", "0", "--save-minutes", "100"]
-    (small_disk / "room").write_bytes(b"x" * 60_000)
     done = subprocess.run(command(folder, data, *arguments), cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stderr
     assert "No space left on device" in done.stderr
     assert "free space" in done.stderr
     assert "Traceback" not in done.stderr
     assert checkpoint.newest(folder / "checkpoint", pytest.fail) is not None  # the one before is whole
-    (small_disk / "room").unlink()
     subprocess.run(["mount", "-o", "remount,size=40m", str(small_disk)], check=True)
     subprocess.run(command(folder, data, *arguments, "--resume"), cwd=ROOT, check=True, capture_output=True)
     subprocess.run(command(tmp_path / "whole", data, *arguments), cwd=ROOT, check=True, capture_output=True)
