@@ -7,6 +7,7 @@ of the network in every step. Leading lane axes pass through: `...` stands for `
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -69,10 +70,11 @@ def structured(
         return strips.forward(x, w, b), lambda dy: _named(*strips.backward(dy, first))
     if not record:
         return apply(spec, w, b, x), _no_backward
+    vjp: Any = torch.func.vjp  # its annotation has a third result, which only has_aux gives
     if first:
-        y, pull = torch.func.vjp(lambda w, b: apply(spec, w, b, x), w, b)
+        y, pull = vjp(lambda w, b: apply(spec, w, b, x), w, b)
         return y, lambda dy: _named(None, *pull(dy))
-    y, pull = torch.func.vjp(lambda x, w, b: apply(spec, w, b, x), x, w, b)
+    y, pull = vjp(lambda x, w, b: apply(spec, w, b, x), x, w, b)
     return y, lambda dy: _named(*pull(dy))
 
 
