@@ -70,15 +70,22 @@ def structured(
         return strips.forward(x, w, b), lambda dy: _named(*strips.backward(dy, first))
     if not record:
         return apply(spec, w, b, x), _no_backward
-    vjp: Any = torch.func.vjp  # its annotation has a third result, which only has_aux gives
-    if first:
-        y, pull = vjp(lambda w, b: apply(spec, w, b, x), w, b)
-        return y, lambda dy: _named(None, *pull(dy))
-    y, pull = vjp(lambda x, w, b: apply(spec, w, b, x), x, w, b)
-    return y, lambda dy: _named(*pull(dy))
+    inputs = (w, b) if first else (w, b, x)
+
+    def run(w: Tensor, b: Tensor, x: Tensor = x) -> Tensor:
+        return apply(spec, w, b, x)
+
+    if torch.compiler.is_compiling():  # the compiler knows vjp but not autograd.grad; loading vjp takes seconds
+        vjp: Any = torch.func.vjp  # its annotation has a third result, which only has_aux gives
+        y, pull = vjp(run, *inputs)
+        return y, lambda dy: _named(*pull(dy))
+    leaves = [array.detach().requires_grad_() for array in inputs]
+    with torch.enable_grad():
+        y = run(*leaves)
+    return y.detach(), lambda dy: _named(*torch.autograd.grad(y, leaves, dy))
 
 
-def _named(dx: Tensor | None, dw: Tensor, db: Tensor) -> Back:
+def _named(dw: Tensor, db: Tensor, dx: Tensor | None = None) -> Back:
     return dx, {"weight": dw, "bias": db}
 
 

@@ -79,8 +79,7 @@ def train_step(
     minute in the first step.
     """
     _check(model, x, y)
-    model.step += 1
-    t = torch.full((), float(model.step), dtype=torch.float32, device=x.device)
+    t = torch.full((), model.step + 1.0, dtype=torch.float32, device=x.device)
 
     def update(grads: dict[str, Tensor]) -> None:
         adam(model, grads, t=t, lr=lr, betas=betas, eps=eps)
@@ -88,8 +87,10 @@ def train_step(
     if compile:
         loss, grads = _compiled(model.network, model.dense, model.lanes)(model.parameters, x, y)
         update(grads)
-        return loss
-    return _loss_and_backward(model, x, y, update, reuse=True)
+    else:
+        loss = _loss_and_backward(model, x, y, update, reuse=True)
+    model.step += 1
+    return loss
 
 
 def evaluate(model: Model, x: Tensor, y: Tensor, *, batch: int = 1000) -> tuple[Tensor, Tensor]:

@@ -57,8 +57,8 @@ class Strips:
         Y = torch.addmm(b.repeat(self.rows * self.w_out), self.X, self.B.view(-1, self.X.shape[1]).T)
         return Y.view(-1, self.h_out * self.w_out, self.o).transpose(1, 2).reshape(len(x), -1)
 
-    def backward(self, dy: Tensor, first: bool) -> tuple[Tensor | None, Tensor, Tensor]:
-        """`dx`, `dw`, `db`."""
+    def backward(self, dy: Tensor, first: bool) -> tuple[Tensor, Tensor, Tensor | None]:
+        """`dw`, `db`, `dx`."""
         pixels = dy.view(-1, self.o, self.h_out * self.w_out)
         B = self.B.view(-1, self.X.shape[1])
         dY = pixels.transpose(1, 2).reshape(-1, len(B))  # (N n, rows w_out o)
@@ -67,7 +67,7 @@ class Strips:
         for i, j, places in self._places(dB):
             torch.sum(places, (0, 1), out=dw[i, j])
         dx = None if first else self._paste(torch.mm(dY, B), len(dy))
-        return dx, dw.permute(2, 3, 0, 1).contiguous(), dY.sum(0).view(-1, self.o).sum(0)
+        return dw.permute(2, 3, 0, 1).contiguous(), dY.sum(0).view(-1, self.o).sum(0), dx
 
     def _places(self, B: Tensor) -> Iterator[tuple[int, int, Tensor]]:
         """For each tap the entries of `B` that it fills, `(y, x, o, c)`, as a view."""

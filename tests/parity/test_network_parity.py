@@ -14,7 +14,7 @@ from modules import Mixer, load, s_cnn, s_mlp  # noqa: E402
 
 from imlp import accel, networks, reference  # noqa: E402
 from imlp.accel.strips import Strips, rows_at_once  # noqa: E402
-from imlp.errors import ArrayError, ImlpError  # noqa: E402
+from imlp.errors import ArrayError, BackendError, ImlpError  # noqa: E402
 from imlp.spec import Conv  # noqa: E402
 
 EVERY = pytest.mark.parametrize("network", SMALL.values(), ids=SMALL)
@@ -253,14 +253,14 @@ def test_strips_are_the_convolution(geometry, whole):
     x, w, b = (torch.randn(shape, dtype=torch.float64, generator=generator).requires_grad_() for shape in shapes)
     y = accel.apply(spec, w, b, x)
     dy = torch.randn(y.shape, dtype=torch.float64, generator=generator)
-    expected = torch.autograd.grad(y, (x, w, b), dy)
+    expected = torch.autograd.grad(y, (w, b, x), dy)
     strips = Strips(spec, spec.out_shape[1] if whole else 1, like=w.detach())
     with torch.no_grad():
         for _ in range(2):  # the second time on the room of the first
             torch.testing.assert_close(strips.forward(x, w, b), y.detach(), rtol=0, atol=1e-12)
             for found, wanted in zip(strips.backward(dy, first=False), expected, strict=True):
                 torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
-        assert strips.backward(dy, first=True)[0] is None
+        assert strips.backward(dy, first=True)[2] is None
 
 
 def test_strips_are_used_where_they_are_less_work():
@@ -286,6 +286,17 @@ def test_a_compiled_step_is_the_step():
         torch.testing.assert_close(*losses, rtol=0, atol=1e-12)
     for name, parameter in models[0].parameters.items():
         torch.testing.assert_close(parameter, models[1].parameters[name], rtol=0, atol=1e-12)
+
+
+def test_without_a_compiler_the_error_says_what_to_do():
+    import torch._inductor.config as inductor
+
+    network = networks.cnn(image=(1, 4, 4), classes=3, width=16, strides=(1,))
+    model = accel.init(network, dense=True, seed=0)
+    with inductor.patch({"cpp.cxx": (None, "/no/such/compiler"), "fx_graph_cache": False}):
+        with pytest.raises(BackendError, match="install a C\\+\\+ compiler, or use compile=False"):
+            accel.train_step(model, *torch_batch(network, dtype=torch.float32), compile=True)
+    assert model.step == 0
 
 
 @pytest.mark.parametrize(
