@@ -12,7 +12,7 @@ from torch import Tensor
 
 from imlp.accel import layers as ops
 from imlp.accel.adam import adam
-from imlp.accel.strips import Strips, rows_at_once
+from imlp.accel.tiles import Tiles, best_tile
 from imlp.accel.verbs import expand_bias, interpolate, to_numpy
 from imlp.errors import ArrayError, BackendError
 from imlp.init import network_parameters
@@ -213,10 +213,10 @@ def _step(
             room = _kept(model.scratch, str(weight.shape), lambda: torch.empty_like(weight)) if reuse else None
             return ops.linear(x, weight, bias, first=first, room=room)
         case "linear":
-            spec, rows = step.of.spec, rows_at_once(step.of.spec, x.device)
+            spec, tile = step.of.spec, best_tile(step.of.spec, x.device)
             scratch = model.scratch if reuse else {}
-            strips = None if rows is None else _kept(scratch, step.name, lambda: Strips(spec, rows, like=weight))
-            return ops.structured(x, spec, weight, bias, strips=strips, first=first, record=record)
+            tiles = None if tile is None else _kept(scratch, step.name, lambda: Tiles(spec, tile, like=weight))
+            return ops.structured(x, spec, weight, bias, tiles=tiles, first=first, record=record)
         case "norm":
             return ops.layer_norm(x, step.of.features, weight, bias)
         case "gelu":
