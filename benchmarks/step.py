@@ -1,24 +1,31 @@
-"""One training step of the paper's networks: ours, plain `torch.nn` with `torch.optim.Adam`, and the products alone.
+"""One training step: ours, plain `torch.nn` with `torch.optim.Adam`, and the matrix products alone.
 
-    python benchmarks/step.py [--network cnn] [--batch 128] [--threads 2] [--repeats 30] [--lanes 1 4 12]
+Run: python benchmarks/step.py [--network cnn] [--batch 128] [--threads 2] [--repeats 30] [--lanes 4 --lanes 12]
 
-All candidates run in turns within one process; a ratio is the median of the ratios of the turns, so that a machine
-that is busy for a while slows both sides. The floor is what no step can go below: the matrix products of forward and
-backward (no gradient at the images), each written to a place that is there already, and nothing else.
+(a) torch.nn: the same network from `nn.Conv2d`, `nn.Linear`, `nn.LayerNorm`, `nn.GELU`, with default and fused Adam.
+(b) floor: the products `x W^T`, `dy^T x` and `dy W` of every dense layer (no gradient at the images) and nothing else:
+    no bias, norm or activation, no optimizer. "in place" writes them to room that is there already; "fresh" allocates
+    as autograd does.
+
+The times of a candidate are those of its turns; a ratio is the median over turns. "quiet" is the ratio of the fastest
+tenth of either side's turns: what to read where the machine has other things to do.
 """
 
-import argparse
-import platform
 import statistics
-import time
 from collections.abc import Callable
+from math import prod
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
+import typer
+from measure import console, interleaved, milliseconds, print_machine, ratio, table
 from torch import Tensor, nn
 
 from imlp import accel, networks
 from imlp.networks import Network
+
+Step = Callable[[], object]
 
 
 def plain(network: Network, dense: bool) -> nn.Sequential:
@@ -39,9 +46,10 @@ def plain(network: Network, dense: bool) -> nn.Sequential:
     return nn.Sequential(*modules)
 
 
-def plain_step(network: Network, dense: bool, x: Tensor, y: Tensor, **options: bool) -> Callable[[], object]:
+def plain_step(network: Network, dense: bool, x: Tensor, y: Tensor, fused: bool = False) -> Step:
     model = plain(network, dense)
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, **options)
+    assert sum(p.numel() for p in model.parameters()) == network.n_parameters(dense=dense)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, fused=fused)
 
     def step() -> None:
         optimizer.zero_grad()
@@ -51,74 +59,77 @@ def plain_step(network: Network, dense: bool, x: Tensor, y: Tensor, **options: b
     return step
 
 
-def our_step(network: Network, dense: bool, lanes: int | None, x: Tensor, y: Tensor) -> Callable[[], object]:
+def our_step(network: Network, dense: bool, lanes: int | None, x: Tensor, y: Tensor) -> Step:
     model = accel.init(network, dense=dense, seed=0, lanes=lanes)
     return lambda: accel.train_step(model, x, y)
 
 
-def floor(network: Network, batch: int) -> Callable[[], object]:
-    """`y = x W^T`, `dW = dy^T x` and `dx = dy W` of every layer of one I-MLP."""
+def floor(network: Network, batch: int, *, fresh: bool) -> Step:
     products = []
     for n, layer in enumerate((*network.layers, network.head)):
         m_out, m_in = layer.spec.matrix_shape
         x, W, dy = torch.randn(batch, m_in), torch.randn(m_out, m_in), torch.randn(batch, m_out)
-        products += [(x, W.T, torch.empty(batch, m_out)), (dy.T, x, torch.empty(m_out, m_in))]
-        products += [(dy, W, torch.empty(batch, m_in))] if n else []
+        products += [(x, W.T), (dy.T, x)] + ([(dy, W)] if n else [])
+    room = [None if fresh else left @ right for left, right in products]
 
-    def step() -> None:
-        for left, right, out in products:
-            torch.mm(left, right, out=out)
+    def step() -> list[Tensor]:
+        return [torch.mm(left, right, out=out) for (left, right), out in zip(products, room, strict=True)]
 
     return step
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--network", default="cnn", choices=["cnn", "mlp1", "mlp2"])
-    parser.add_argument("--batch", type=int, default=128)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--repeats", type=int, default=30)
-    parser.add_argument("--lanes", type=int, nargs="*", default=[1, 4, 12])
-    given = parser.parse_args()
-    torch.set_num_threads(given.threads)
-    rng = np.random.default_rng(0)
-    network = networks.make(given.network)
-    x = torch.from_numpy(rng.normal(size=(given.batch, 3072))).float()
-    y = torch.from_numpy(rng.integers(0, network.classes, given.batch))
-    candidates = {
-        "prior, torch.nn": plain_step(network, False, x, y),
-        "prior, imlp": our_step(network, False, None, x, y),
-        "dense, floor": floor(network, given.batch),
-        "dense, torch.nn": plain_step(network, True, x, y),
-        "dense, torch.nn, fused Adam": plain_step(network, True, x, y, fused=True),
-        "dense, imlp": our_step(network, True, None, x, y),
-    }
-    candidates |= {f"{lanes} lanes, imlp": our_step(network, True, lanes, x, y) for lanes in given.lanes}
-    times: dict[str, list[float]] = {name: [] for name in candidates}
-    for turn in range(given.repeats + 3):
-        for name, step in candidates.items():
-            start = time.perf_counter()
-            step()
-            if turn >= 3:  # the first turns warm up
-                times[name].append(1e3 * (time.perf_counter() - start))
+def quiet(seconds: dict[str, list[float]], name: str, to: str) -> float:
+    fastest = [statistics.quantiles(seconds[one], n=10)[0] for one in (name, to)]
+    return fastest[0] / fastest[1]
 
-    print(f"{given.network}, batch {given.batch}, {given.threads} threads, {given.repeats} turns, float32")
-    print(
-        f"{platform.processor() or platform.machine()}, Python {platform.python_version()}, torch {torch.__version__}"
-    )
-    for name, values in times.items():
-        low, median, high = np.percentile(values, [10, 50, 90])
-        print(f"{name:28} {median:8.1f} ms  (10% {low:.1f}, 90% {high:.1f})")
-    pairs = [
-        ("prior, imlp", "prior, torch.nn", 1),
-        ("dense, imlp", "dense, floor", 1),
-        ("dense, imlp", "dense, torch.nn", 1),
-        *((f"{lanes} lanes, imlp", "dense, imlp", lanes) for lanes in given.lanes),
+
+def main(
+    network: Annotated[Literal["cnn", "mlp1", "mlp2"], typer.Option()] = "cnn",
+    batch: int = 128,
+    threads: int = 2,
+    repeats: int = 30,
+    lanes: Annotated[list[int], typer.Option()] = [1, 4, 12],  # noqa: B006
+) -> None:
+    torch.set_num_threads(threads)
+    print_machine()
+    made, rng = networks.make(network), np.random.default_rng(0)
+    x = torch.from_numpy(rng.normal(size=(batch, prod(made.image)))).float()
+    y = torch.from_numpy(rng.integers(0, made.classes, batch))
+    groups: list[tuple[dict[str, Step], list[tuple[str, str]]]] = [
+        (
+            {"prior, torch.nn": plain_step(made, False, x, y), "prior, imlp": our_step(made, False, None, x, y)},
+            [("prior, imlp", "prior, torch.nn")],
+        ),
+        (
+            {
+                "products in place": floor(made, batch, fresh=False),
+                "products fresh": floor(made, batch, fresh=True),
+                "dense, torch.nn": plain_step(made, True, x, y),
+                "dense, torch.nn, fused": plain_step(made, True, x, y, fused=True),
+                "dense, imlp": our_step(made, True, None, x, y),
+            },
+            [
+                (name, to)
+                for to in ("products in place", "products fresh")
+                for name in ("dense, torch.nn", "dense, torch.nn, fused", "dense, imlp")
+            ],
+        ),
+        (
+            {"dense, imlp": our_step(made, True, None, x, y)}
+            | {f"{n} lanes, imlp": our_step(made, True, n, x, y) for n in lanes},
+            [(f"{n} lanes, imlp", "dense, imlp") for n in lanes],
+        ),
     ]
-    for name, against, scale in pairs:
-        ratio = statistics.median(a / b for a, b in zip(times[name], times[against], strict=True))
-        print(f"ratio {name} / {against}: {ratio:.2f}" + (f", {ratio / scale:.2f} a lane" if scale > 1 else ""))
+    for candidates, pairs in groups:
+        seconds = interleaved(candidates, repeats=repeats, warm_up=3)
+        title = f"{network}, batch {batch}, float32, {threads} threads, {repeats} turns"
+        times = table(title, "step", "ms (middle half)")
+        for name, values in seconds.items():
+            times.add_row(name, milliseconds(values))
+        console.print(times)
+        for name, to in pairs:
+            console.print(f"{name} / {to}: {ratio(seconds, name, to):.2f} (quiet {quiet(seconds, name, to):.2f})")
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -4,12 +4,15 @@ This is what `python cli.py verify` prints, and what a training run asks of its 
 """
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from imlp import init, reference
 from imlp.backend import backend
+from imlp.model import Model
+from imlp.networks import Network
 from imlp.spec import Spec
 
 # Largest difference that rounding explains, relative to the largest number of the result. Sums of up to a few thousand
@@ -71,11 +74,51 @@ def layer_errors(spec: Spec, *, dtype: str = "float32", device: str = "cpu", see
     }
 
 
-def _difference(fast: np.ndarray, slow: np.ndarray) -> float:
-    """Relative to the largest number; infinite where the shapes or the finite numbers are not the same."""
+def network_errors(network: Network, *, dtype: str = "float32", device: str = "cpu", seed: int = 0) -> dict[str, float]:
+    """The same for a whole network: logits and gradients of the prior and of an I-MLP, and the interpolation step.
+
+    >>> from imlp.networks import mixer
+    >>> max(network_errors(mixer(image=(3, 8, 8), patch=4, channels=6)).values()) < TOLERANCE["float32"]
+    True
+    """
+    accel: Any = backend("accel")
+    import torch
+
+    rng = np.random.default_rng(seed)
+    images = torch.tensor(rng.standard_normal((2, prod(network.image))), dtype=getattr(torch, dtype), device=device)
+    labels = torch.tensor(rng.integers(0, network.classes, 2), device=device)
+    x, y = accel.to_numpy(images), accel.to_numpy(labels)
+    errors: dict[str, float] = {}
+    models = []
+    for form, lanes in (("prior", None), ("I-MLP", 1)):
+        fast = accel.init(network, dense=form != "prior", seed=seed, lanes=lanes, dtype=dtype, device=device)
+        held = {name: accel.to_numpy(p).astype(np.float64) for name, p in fast.parameters.items()}
+        slow = Model(network, fast.dense, lanes, held, {}, {})
+        models += [fast, slow]
+        errors[f"{form} logits"] = _difference(accel.to_numpy(accel.forward(fast, images)), reference.forward(slow, x))
+        fast_grads, slow_grads = accel.loss_and_grads(fast, images, labels)[1], reference.loss_and_grads(slow, x, y)[1]
+        errors[f"{form} gradients"] = max(
+            _difference(accel.to_numpy(fast_grads[name]), gradient, scale=_weight_beside(slow_grads, name))
+            for name, gradient in slow_grads.items()
+        )
+    fast_prior, slow_prior, fast, slow = models
+    accel.inject(fast, fast_prior, 0.3)
+    reference.inject(slow, slow_prior, 0.3)
+    mixed = (_difference(accel.to_numpy(fast.parameters[name]), p) for name, p in slow.parameters.items())
+    return errors | {"interpolation": max(mixed)}
+
+
+def _weight_beside(gradients: dict[str, np.ndarray], name: str) -> np.ndarray:
+    """The gradient to compare with: that of a bias is zero but for rounding where a norm takes the bias away again."""
+    return gradients[f"{name.rpartition('.')[0]}.weight"]
+
+
+def _difference(fast: np.ndarray, slow: np.ndarray, scale: np.ndarray | None = None) -> float:
+    """Relative to the largest number (of `scale`); infinite where the shapes or the finite numbers are not the same."""
     if fast.shape != slow.shape or not np.isfinite(fast).all():
         return float("inf")
-    return float(np.abs(fast - slow).max(initial=0) / max(np.abs(slow).max(initial=0), 1e-30))
+    largest = np.abs(slow if scale is None else scale).max(initial=0)
+    return float(np.abs(fast - slow).max(initial=0) / max(largest, 1e-30))
 
 
 def _gradients(accel: Any, spec: Spec, *numbers: Any) -> list[Any]:

@@ -7,12 +7,13 @@ of the network in every step. Leading lane axes pass through: `...` stands for `
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from imlp.accel.strips import Strips
+from imlp.accel.tiles import Tiles
 from imlp.accel.verbs import apply
 from imlp.spec import Spec
 
@@ -60,23 +61,31 @@ def structured(
     w: Tensor,
     b: Tensor,
     *,
-    strips: Strips | None = None,
+    tiles: Tiles | None = None,
     first: bool = False,
     record: bool = True,
 ) -> tuple[Tensor, Backward]:
-    """A prior layer: in strips if they are given, or else natively. Without `record` there is no backward."""
-    if strips is not None:
-        return strips.forward(x, w, b), lambda dy: _named(*strips.backward(dy, first))
+    """A prior layer: in tiles if they are given, natively if not. Without `record` there is no backward."""
+    if tiles is not None:
+        return tiles.forward(x, w, b), lambda dy: _named(*tiles.backward(dy, first))
     if not record:
         return apply(spec, w, b, x), _no_backward
-    if first:
-        y, pull = torch.func.vjp(lambda w, b: apply(spec, w, b, x), w, b)
-        return y, lambda dy: _named(None, *pull(dy))
-    y, pull = torch.func.vjp(lambda x, w, b: apply(spec, w, b, x), x, w, b)
-    return y, lambda dy: _named(*pull(dy))
+    inputs = (w, b) if first else (w, b, x)
+
+    def run(w: Tensor, b: Tensor, x: Tensor = x) -> Tensor:
+        return apply(spec, w, b, x)
+
+    if torch.compiler.is_compiling():  # the compiler knows vjp but not autograd.grad; loading vjp takes seconds
+        vjp: Any = torch.func.vjp  # its annotation has a third result, which only has_aux gives
+        y, pull = vjp(run, *inputs)
+        return y, lambda dy: _named(*pull(dy))
+    leaves = [array.detach().requires_grad_() for array in inputs]
+    with torch.enable_grad():
+        y = run(*leaves)
+    return y.detach(), lambda dy: _named(*torch.autograd.grad(y, leaves, dy))
 
 
-def _named(dx: Tensor | None, dw: Tensor, db: Tensor) -> Back:
+def _named(dw: Tensor, db: Tensor, dx: Tensor | None = None) -> Back:
     return dx, {"weight": dw, "bias": db}
 
 

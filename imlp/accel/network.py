@@ -12,7 +12,7 @@ from torch import Tensor
 
 from imlp.accel import layers as ops
 from imlp.accel.adam import adam
-from imlp.accel.strips import Strips, rows_at_once
+from imlp.accel.tiles import Tiles, best_tile
 from imlp.accel.verbs import expand_bias, interpolate, to_numpy
 from imlp.errors import ArrayError, BackendError
 from imlp.init import network_parameters
@@ -89,7 +89,6 @@ def train_step(
     def accept(loss: Tensor) -> None:
         if check:
             refuse_non_finite(model, x, to_numpy(loss), forward, to_numpy)
-        model.step += 1
 
     def update(grads: dict[str, Tensor]) -> None:
         adam(model, grads, t=t, lr=lr, betas=betas, eps=eps)
@@ -98,8 +97,10 @@ def train_step(
         loss, grads = _compiled(model.network, model.dense, model.lanes)(model.parameters, x, y)
         accept(loss)
         update(grads)
-        return loss
-    return _loss_and_backward(model, x, y, update, reuse=True, accept=accept)
+    else:
+        loss = _loss_and_backward(model, x, y, update, reuse=True, accept=accept)
+    model.step += 1
+    return loss
 
 
 def evaluate(model: Model, x: Tensor, y: Tensor, *, batch: int = 1000) -> tuple[Tensor, Tensor]:
@@ -228,10 +229,10 @@ def _step(
             room = _kept(model.scratch, str(weight.shape), lambda: torch.empty_like(weight)) if reuse else None
             return ops.linear(x, weight, bias, first=first, room=room)
         case "linear":
-            spec, rows = step.of.spec, rows_at_once(step.of.spec, x.device)
+            spec, tile = step.of.spec, best_tile(step.of.spec, x.device)
             scratch = model.scratch if reuse else {}
-            strips = None if rows is None else _kept(scratch, step.name, lambda: Strips(spec, rows, like=weight))
-            return ops.structured(x, spec, weight, bias, strips=strips, first=first, record=record)
+            tiles = None if tile is None else _kept(scratch, step.name, lambda: Tiles(spec, tile, like=weight))
+            return ops.structured(x, spec, weight, bias, tiles=tiles, first=first, record=record)
         case "norm":
             return ops.layer_norm(x, step.of.features, weight, bias)
         case "gelu":

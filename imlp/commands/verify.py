@@ -1,4 +1,4 @@
-"""`verify`: is the fast path the reference, on every layer?"""
+"""`verify`: is the fast path the reference, on every layer and on whole networks?"""
 
 from typing import Annotated, Literal
 
@@ -11,7 +11,11 @@ from imlp.commands.console import out, print_json, steps
 from imlp.errors import BackendError
 from imlp.spec import Spec
 
-SHORT = {"gradients": "grads", "interpolate": "interp."}  # so that the table fits into 80 columns
+SHORT = {
+    "gradients": "grads",
+    "interpolate": "interp.",
+    "interpolation": "interp.",
+}  # so that the table fits into 80 columns
 Dtype = Literal["float64", "float32", "bfloat16", "float16"]
 
 
@@ -28,32 +32,41 @@ def verify_command(
     seed: Annotated[int, typer.Option(min=0, help="Draws the weights and inputs.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print the errors as JSON.")] = False,
 ) -> None:
-    """Check that accel equals the reference: the largest error of each verb on every layer. Exit 1 on a miss."""
-    layers = _layers(network, spec)
+    """Check that accel equals the reference: the largest errors, by layer and as a whole. Exit 1 on a miss."""
+    whole = network or ([] if spec else ["cnn", "mixer"])
+    layers = _layers(whole, spec or [])
     _check_device(device, dtype)
     by_spec: dict[Spec, dict[str, float]] = {}  # layers of one geometry are checked once
-    with steps(len(layers), quiet=json) as step:
+    networks_errors: dict[str, dict[str, float]] = {}
+    with steps(len(layers) + len(whole), quiet=json) as step:
         for name, one in layers.items():
             step(name)
             if one not in by_spec:
                 by_spec[one] = verify.layer_errors(one, dtype=dtype, device=device, seed=seed)
+        for name in whole:
+            step(f"{name}, the whole network")
+            networks_errors[name] = verify.network_errors(networks.make(name), dtype=dtype, device=device, seed=seed)
     errors = {name: by_spec[one] for name, one in layers.items()}
     tolerance = verify.TOLERANCE[dtype]
-    passed = all(error <= tolerance for row in errors.values() for error in row.values())
+    rows = [*errors.values(), *networks_errors.values()]
+    passed = all(error <= tolerance for row in rows for error in row.values())
     if json:
         found = {"dtype": dtype, "device": device, "tolerance": tolerance, "passed": passed, "errors": errors}
-        print_json(found)
+        print_json(found | {"networks": networks_errors})
     else:
-        _print(errors, tolerance, f"accel ({dtype}, {device}) against the reference")
+        title = f"accel ({dtype}, {device}) against the reference"
+        _print(errors, tolerance, f"{title}:\nlargest relative error, at most {tolerance:g} is allowed", "layer")
+        if whole:
+            _print(networks_errors, tolerance, "and on whole networks", "network")
         out.print("all equal within rounding" if passed else "[bold red]not equal: see the numbers marked in red")
     if not passed:
         raise typer.Exit(1)
 
 
-def _layers(names: list[str] | None, chosen: list[str] | None) -> dict[str, Spec]:
+def _layers(names: list[str], chosen: list[str]) -> dict[str, Spec]:
     """What to check, by name."""
-    layers: dict[str, Spec] = {kind: kinds.make(kind) for kind in chosen or []}
-    for name in names or ([] if chosen else ["cnn", "mixer"]):
+    layers: dict[str, Spec] = {kind: kinds.make(kind) for kind in chosen}
+    for name in names:
         layers |= {f"{name} {layer.name}": layer.spec for layer in networks.make(name).layers}
     return layers
 
@@ -74,14 +87,14 @@ def _check_device(device: str, dtype: str) -> None:
         raise BackendError(f"--device {device} with {dtype} does not work: {reason}", "use --device cpu") from error
 
 
-def _print(errors: dict[str, dict[str, float]], tolerance: float, title: str) -> None:
-    title = f"{title}:\nlargest relative error, at most {tolerance:g} is allowed"
-    table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("layer", no_wrap=True)
-    for verb in verify.VERBS:
+def _print(errors: dict[str, dict[str, float]], tolerance: float, title: str, what: str) -> None:
+    verbs = list(next(iter(errors.values())))
+    table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, padding=(0, 0, 0, 1))
+    table.add_column(what, no_wrap=True)
+    for verb in verbs:
         table.add_column(SHORT.get(verb, verb), justify="right")
     for name, row in errors.items():
-        marks = ["" if row[verb] <= tolerance else "[bold red]" for verb in verify.VERBS]
-        numbers = [f"{row[verb]:.0e}" if row[verb] else "0" for verb in verify.VERBS]
+        marks = ["" if row[verb] <= tolerance else "[bold red]" for verb in verbs]
+        numbers = [f"{row[verb]:.0e}" if row[verb] else "0" for verb in verbs]
         table.add_row(name, *(mark + number for mark, number in zip(marks, numbers, strict=True)))
     out.print(table)

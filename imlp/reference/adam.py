@@ -15,6 +15,8 @@ def adam(model: Model, grads: dict[str, np.ndarray], *, lr: float, betas: tuple[
     t = model.step
     for name, g in grads.items():
         p, m, v = model.parameters[name], model.first[name], model.second[name]
-        m[...] = beta1 * m + (1 - beta1) * g
-        v[...] = beta2 * v + (1 - beta2) * g**2
+        m *= beta1
+        m += (1 - beta1) * g
+        v *= beta2
+        v += (1 - beta2) * g**2
         p -= lr * (m / (1 - beta1**t)) / (np.sqrt(v / (1 - beta2**t)) + eps)

@@ -34,7 +34,7 @@ def init(
     parameters = network_parameters(network, dense=dense, seed=seed)
     if lanes is not None:
         parameters = {name: np.stack([value] * lanes) for name, value in parameters.items()}
-    return Model.start(network, dense, lanes, parameters, np.zeros_like)
+    return Model.start(network, dense, lanes, parameters, lambda parameter: np.zeros(parameter.shape))
 
 
 def forward(model: Model, x: Any, *, watch: Watch | None = None) -> np.ndarray:

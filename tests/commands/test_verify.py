@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 needs("accel")
 
-from imlp import verify  # noqa: E402
+from imlp import networks, verify  # noqa: E402
 from imlp.accel import convolution, verbs  # noqa: E402
 from imlp.cli import app  # noqa: E402
 from imlp.spec import Chain, Conv, Shared, Transpose  # noqa: E402
@@ -25,6 +25,7 @@ def test_the_papers_two_priors_pass():
     assert found["passed"] is True
     assert len(found["errors"]) == 6 + 9
     assert set(found["errors"]["cnn conv1"]) == set(verify.VERBS)
+    assert list(found["networks"]) == ["cnn", "mixer"]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -53,6 +54,29 @@ def test_every_verb_is_looked_at(verb, monkeypatch):
     errors = verify.layer_errors(Chain(Transpose(3, 4), Shared(4, 3, 2)))
     missed = [name for name, error in errors.items() if error > verify.TOLERANCE["float32"]]
     assert missed == [{"project": "project", "expand_bias": "bias", "matrix": "matrix"}[verb]]
+
+
+@pytest.mark.parametrize(
+    ("operation", "wrong"),
+    [
+        ("gelu", {"prior logits", "prior gradients", "I-MLP logits", "I-MLP gradients"}),
+        ("linear", {"I-MLP logits"}),
+    ],
+)
+def test_whole_networks_are_looked_at(operation, wrong, monkeypatch):
+    from imlp.accel import layers
+
+    right = getattr(layers, operation)
+
+    def shifted(*arguments, **options):
+        y, backward = right(*arguments, **options)
+        return y + 0.01, backward
+
+    monkeypatch.setattr(layers, operation, shifted)
+    network = networks.mixer(image=(3, 8, 8), patch=4, channels=6)
+    errors = verify.network_errors(network, dtype="float64")
+    assert {name for name, error in errors.items() if error > verify.TOLERANCE["float64"]} >= wrong
+    assert errors["interpolation"] <= verify.TOLERANCE["float64"]
 
 
 def test_numbers_that_are_not_finite_are_a_miss(monkeypatch):

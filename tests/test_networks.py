@@ -1,0 +1,153 @@
+"""The networks as data: the paper's counts, the names, and what is refused."""
+
+import re
+from itertools import pairwise
+
+import pytest
+from small import SMALL
+
+from imlp import kinds, networks
+from imlp.errors import SpecError
+from imlp.networks import Block, Layer, Network, Norm, cnn, mixer, mlp1, mlp2
+from imlp.spec import Conv, Shared, Transpose
+
+
+@pytest.mark.parametrize(
+    ("network", "prior", "dense"),
+    [(cnn(), 757_982, 8_405_002), (mixer(), 93_130, 39_865_610)],
+    ids=lambda value: getattr(value, "name", value),
+)
+def test_the_counts_of_tables_2_and_3(network, prior, dense):
+    assert network.n_parameters(dense=False) == prior
+    assert network.n_parameters(dense=True) == dense
+
+
+def test_the_counts_of_appendix_h():
+    assert mlp1(classes=100).n_parameters(dense=True) == 16_922_724
+    assert mlp2(classes=10).n_parameters(dense=True) == 16_812_042  # the paper prints 16,812,024
+    assert mlp2().n_interpolated == 9_440_256 == 3072 * 3072 + 3072
+    assert mlp2(first_channels=3, first_stride=1).n_interpolated == 9_440_256
+    assert mlp1().n_interpolated == 8_394_752  # the six layers of the S-CNN: less than MLP-2's single one
+
+
+def test_the_shapes_of_table_2():
+    network = cnn()
+    assert [layer.spec.weight_shape[:2] for layer in network.layers] == [
+        (1, 3), (4, 1), (16, 4), (64, 16), (256, 64), (256, 256),
+    ]  # fmt: skip
+    assert [layer.spec.out_shape[1] for layer in network.layers] == [32, 16, 8, 4, 2, 2]
+    assert [layer.norm is not None and layer.activation == "gelu" for layer in network.layers] == [True] * 5 + [False]
+    assert network.interpolated == ("conv1", "conv2", "conv3", "conv4", "conv5", "conv6")
+
+
+def test_the_layers_of_table_3():
+    network = mixer()
+    assert [(layer.name, layer.kind) for layer in network.layers[:5]] == [
+        ("embed", "patch-embed"),
+        ("block1.token1", "token-mix-in"),
+        ("block1.token2", "token-mix-out"),
+        ("block1.channel1", "channel-mix"),
+        ("block1.channel2", "channel-mix"),
+    ]
+    assert [layer.spec for layer in network.layers[:5]] == [
+        kinds.make(layer.kind) for layer in network.layers[:5]
+    ]  # the paper's geometry
+    assert [layer.spec.matrix_shape for layer in network.layers] == [(2048, 3072)] + [(2048, 2048)] * 8
+
+
+def test_the_prior_of_mlp1_is_an_s_cnn_below_layers_of_its_own():
+    network = mlp1()
+    assert [layer.name for layer in network.layers if layer.dense_only] == [f"dense{n}" for n in range(7, 15)]
+    assert network.interpolated == cnn().interpolated
+    assert [layer.spec for layer in network.layers[:6]] == [layer.spec for layer in cnn().layers]
+    norms = 6 * 2 * 1024
+    assert network.n_parameters(dense=False) == 757_982 + norms
+
+
+def test_the_prior_of_mlp2_goes_on_as_an_s_cnn():
+    for network in (mlp2(), mlp2(first_channels=3, first_stride=1)):
+        shapes = [layer.spec.matrix_shape for layer in network.layers]
+        assert shapes == [(3072, 3072), (1024, 3072)] + [(1024, 1024)] * 4
+        assert network.interpolated == ("conv1",)
+        assert network.layers[-1].spec.out_shape == (256, 2, 2)
+
+
+@pytest.mark.parametrize("network", SMALL.values(), ids=SMALL)
+def test_names_and_widths_join_up(network):
+    names = [layer.name for layer in network.layers]
+    assert len(set(names)) == len(names)
+    assert all(a.spec.matrix_shape[0] == b.spec.matrix_shape[1] for a, b in pairwise(network.layers))
+    for dense in (False, True):
+        shapes = network.shapes(dense=dense)
+        assert {name.rpartition(".")[2] for name in shapes} == {"weight", "bias"}
+        assert list(shapes)[-2:] == ["head.weight", "head.bias"]
+    assert hash(network) == hash(networks.Network(**vars(network)))
+    assert {layer.kind for layer in network.layers} <= {*kinds.KINDS, "dense"}
+
+
+def test_which_layers_are_interpolated_can_be_chosen():
+    network = cnn(interpolated=["conv2", "conv1"])
+    assert network.interpolated == ("conv1", "conv2")
+    assert network.n_interpolated == 1024 * (3072 + 1) + 1024 * 1025
+    assert mixer(interpolated=[]).interpolated == ()
+    with pytest.raises(SpecError, match=r"unknown layer of cnn with a prior: 'conv9'; did you mean 'conv\d'"):
+        cnn(interpolated=["conv9"])
+    with pytest.raises(SpecError, match="with a prior: 'dense7'"):
+        mlp1(interpolated=["dense7"])
+    with pytest.raises(SpecError, match="give a list of names"):
+        cnn(interpolated="conv1")
+
+
+def test_make_refuses_what_it_does_not_know_with_the_nearest_name():
+    assert networks.make("cnn", classes=100) == cnn(classes=100)
+    assert networks.make("cnn", image=[3, 8, 8], width=64, strides=[1, 2]).image == (3, 8, 8)
+    with pytest.raises(SpecError, match="unknown network: 'mixr'; did you mean 'mixer'"):
+        networks.make("mixr")
+    with pytest.raises(SpecError, match="unknown option of mixer: 'chanels'; did you mean 'channels'"):
+        networks.make("mixer", chanels=64)
+
+
+def network_of(*layers, **options):
+    return Network("mine", (1, 2, 2), 2, (Block("trunk", layers, **options),))
+
+
+FOUR = Layer("one", Shared(1, 4, 4), "dense")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: cnn(width=1000), "conv1: the dense layer has 1000 outputs, .* 32 x 32 pixels has a multiple of 1024"),
+        (lambda: cnn(width=(1024, 1000), strides=(1, 2)), "conv2: the dense layer has 1000 .* multiple of 256; .* 768"),
+        (lambda: cnn(width=(1024, 1024), strides=(1,)), "2 widths for 1 strides"),
+        (lambda: mixer(patch=5), "Patchify.patch 5 does not divide"),
+        (lambda: cnn(image=(32, 32)), r"image is \(32, 32\); give \(channels, height, width\)"),
+        (lambda: cnn(classes=1), "classes is 1; give a whole number of at least 2"),
+        (lambda: network_of(Layer("a", Shared(1, 5, 4), "dense")), "a takes 5 numbers, but the image gives 4"),
+        (lambda: network_of(FOUR, Layer("b", Shared(1, 3, 4), "dense")), "b takes 3 numbers, but one gives 4"),
+        (lambda: network_of(FOUR, FOUR), "two layers called 'one'"),
+        (lambda: network_of(Layer("t", Transpose(2, 2), "transpose")), "t has no parameters"),
+        (lambda: network_of(Layer("a", Shared(1, 4, 4), "dense", activation="relu")), "'relu'; use gelu or None"),
+        (lambda: network_of(Layer("a", Shared(1, 4, 4), "dense", Norm(3))), "a has a norm over 3 of 4 numbers"),
+        (lambda: network_of(Layer("a", Shared(1, 4, 2), "dense"), residual=True), "trunk is residual: it takes 4"),
+        (lambda: network_of(FOUR, norm=Norm(4, learned=True)), "begins with a learned norm"),
+        (
+            lambda: network_of(FOUR, Layer("up", Shared(1, 4, 6), "dense", interpolated=False, dense_only=True)),
+            "head takes 6 numbers in the I-MLP, but 4 in the prior",
+        ),
+    ],
+)
+def test_widths_that_do_not_match_are_refused_by_name_and_number(make, message):
+    with pytest.raises(SpecError, match=message):
+        make()
+
+
+def test_a_network_of_ones_own_takes_a_few_lines():
+    conv = Conv((1, 4, 4), 2, kernel=3, stride=2, padding=1)
+    trunk = (Layer("conv", conv, "conv", Norm(8), "gelu"), Layer("mix", Shared(4, 2, 2), "shared"))
+    mine = Network("mine", (1, 4, 4), 3, (Block("trunk", trunk),))
+    assert mine.n_parameters(dense=True) == 8 * 17 + 8 * 9 + 3 * 9
+    assert mine.n_parameters(dense=False) == 2 * 10 + 2 * 3 + 3 * 9
+    assert re.match("mix", mine.layer("mix").name)
+    with pytest.raises(SpecError, match="did you mean 'conv'"):
+        mine.layer("con")
