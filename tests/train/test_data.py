@@ -149,7 +149,7 @@ def test_shapes_do_without_a_cache(tmp_path: Path) -> None:
     assert len(data.load("shapes", root=tmp_path / "file", train_size=20, test_size=10).x) == 20
 
 
-@pytest.mark.parametrize("wrong", [{"train_size": 0}, {"test_size": -3}, {"seed": -1}])
+@pytest.mark.parametrize("wrong", [{"train_size": 0}, {"train_size": 10**12}, {"test_size": -3}, {"seed": -1}])
 def test_shapes_refuse_wrong_numbers(wrong: dict[str, int], tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"is -?[0-9]+; give"):
         data.load("shapes", root=tmp_path, **wrong)

@@ -127,7 +127,9 @@ def test_fetches_checks_and_keeps(server: Server, layout: cifar.Layout, root: Pa
     assert len(server.asked) == 1
 
 
-@pytest.mark.parametrize("harm", [lambda content: content[:9000], lambda content: b"", lambda content: flipped(content)])
+@pytest.mark.parametrize(
+    "harm", [lambda content: content[:9000], lambda content: b"", lambda content: flipped(content)]
+)
 def test_damaged_cache_is_fetched_again(harm, server: Server, layout: cifar.Layout, root: Path) -> None:
     fetch.fetch(layout, root, url=server.url)
     cached = root / "cifar10.npz"
@@ -335,7 +337,13 @@ def test_sheets_of_the_package(layout: cifar.Layout, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "message"), [({"source": "moon"}, "unknown source"), ({"url": "ftp://a/b"}, "is not a URL")]
+    ("option", "message"),
+    [
+        ({"source": "moon"}, "unknown source"),
+        ({"url": "ftp://a/b"}, "'ftp://a/b' is not a URL"),
+        ({"url": "cifar-10-python.tar.gz"}, "is not a URL"),
+        ({"url": "http://[a/b"}, "is not a URL"),
+    ],
 )
 def test_wrong_options(option: dict[str, str], message: str, root: Path) -> None:
     with pytest.raises(DataError, match=message):

@@ -59,7 +59,10 @@ def load(
         data = whole.take(train_size, test_size, seed=seed)
     if image is not None and data.image != tuple(image):
         given, wanted = ("x".join(map(str, size)) for size in (data.image, image))
-        raise DataError(f"{data.name} has images of {given}, the network takes {wanted}", "resize the images, or use a network for them")
+        raise DataError(
+            f"{data.name} has images of {given}, the network takes {wanted}",
+            "resize the images, or use a network for them",
+        )
     return data
 
 

@@ -254,7 +254,11 @@ def _class_names(layout: Layout, files: Mapping[str, bytes], kind: str, binary: 
     key, file = layout.names[kind]
     where = source / (file if binary else layout.meta)
     names: Any = files[file].decode("latin1").split() if binary else unpickle(files[layout.meta], where).get(key)
-    if not isinstance(names, list) or len(names) != layout.n_classes[kind] or not all(isinstance(name, str) for name in names):
+    if (
+        not isinstance(names, list)
+        or len(names) != layout.n_classes[kind]
+        or not all(isinstance(name, str) for name in names)
+    ):
         raise DataError(f"{where} does not name the {layout.n_classes[kind]} classes", AGAIN)
     return names
 

@@ -10,10 +10,10 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import urllib.error
-import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -125,7 +125,7 @@ def _attempts(layout: Layout, source: str, url: str | None) -> list[tuple[str, G
 
 def _download_from(name: str, url: str, layout: Layout) -> tuple[str, Getter]:
     """A URL is that of the archive itself, or of a folder that holds it under its official name."""
-    if urllib.parse.urlsplit(url).scheme not in ("http", "https", "file"):
+    if not re.match(r"(https?|file)://[^\[\]]+$", url):
         raise DataError(f"{url!r} is not a URL that can be fetched", "give one that begins with https://")
     if not url.endswith((".tar.gz", ".tgz")):
         url = f"{url.rstrip('/')}/{layout.archive}"
@@ -147,7 +147,9 @@ def _alone(layout: Layout, root: Path, progress: Progress) -> Iterator[None]:
             progress("waiting for another process that fetches it", 0, None)
             lock.acquire()
     except OSError as error:
-        raise FileError(f"cannot lock {root}: {error.strerror or error}", "choose another folder with --root") from error
+        raise FileError(
+            f"cannot lock {root}: {error.strerror or error}", "choose another folder with --root"
+        ) from error
     try:
         yield
     finally:
@@ -166,21 +168,17 @@ def _from_folder(layout: Layout, root: Path, progress: Progress) -> Arrays | Non
 def _download(layout: Layout, url: str, root: Path, progress: Progress) -> Path:
     """The archive, checked. What an interrupted download left in `.part` is continued, from whichever source."""
     part, archive = root / f"{layout.archive}.part", root / layout.archive
-    resumed = _size(part) > 0
-    _continue_download(layout, url, part, progress)
-    try:
-        _check_archive(layout, part, progress)
-    except SourceError:
-        part.unlink()
-        if not resumed:
-            raise
-        # The bytes that were there may be the bad ones: this source deserves a clean start.
+    while True:
+        resumed = _size(part) > 0
         _continue_download(layout, url, part, progress)
         try:
             _check_archive(layout, part, progress)
+            break
         except SourceError:
             part.unlink()
-            raise
+            if not resumed:
+                raise
+            # The bytes that were there may be the bad ones: this source deserves a clean start.
     os.replace(part, archive)
     return archive
 
@@ -193,14 +191,14 @@ def _continue_download(layout: Layout, url: str, part: Path, progress: Progress)
             _one_connection(layout, url, part, progress)
         except urllib.error.HTTPError as error:
             raise SourceError(f"HTTP {error.code} {error.reason}") from error
-        except (OSError, HTTPException) as error:
+        except (OSError, HTTPException, ValueError) as error:  # ValueError: a header or a redirection that is none
             reason = _reason(error)
         else:
             reason = "the connection ended"
         if _size(part) == layout.size:
             return
         stalls = 0 if _size(part) > before else stalls + 1
-        if stalls == STALLS or not before and not _size(part):
+        if stalls == STALLS or (not before and not _size(part)):
             had = f" after {_size(part):,} of {layout.size:,} bytes" if _size(part) else ""
             raise SourceError(f"{reason}{had}")
 

@@ -18,7 +18,9 @@ def load(path: Path) -> Dataset:
         raise DataError(f"{path} has no {', '.join(missing)}", f"save {', '.join(NEEDED)} with numpy.savez")
     x, x_test = (_images(path, name, arrays[name]) for name in ("x", "x_test"))
     y, y_test = (_labels(path, name, arrays[name]) for name in ("y", "y_test"))
-    return Dataset(path.stem, x, y, x_test, y_test, _classes(path, arrays, max(y.max(initial=0), y_test.max(initial=0))))
+    return Dataset(
+        path.stem, x, y, x_test, y_test, _classes(path, arrays, max(y.max(initial=0), y_test.max(initial=0)))
+    )
 
 
 def _images(path: Path, name: str, x: np.ndarray) -> np.ndarray:

@@ -201,9 +201,7 @@ def _stroke(canvas: np.ndarray, dice: _Dice) -> None:
 Place = tuple[np.ndarray, np.ndarray]  # the rows (B, K, 1) and the columns (B, 1, K) of a window of each picture
 
 
-def _own_coordinates(
-    dice: _Dice, radii: tuple[int, int], turn: np.ndarray
-) -> tuple[Place, np.ndarray, np.ndarray]:
+def _own_coordinates(dice: _Dice, radii: tuple[int, int], turn: np.ndarray) -> tuple[Place, np.ndarray, np.ndarray]:
     """Random places and sizes; there a window that holds the glyph, and `(u, v)` at two by two points in each pixel."""
     radius = dice.between(*radii, BLOCK)
     margin = radius + UNIT
