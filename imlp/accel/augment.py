@@ -11,6 +11,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from imlp.accel.verbs import place
 from imlp.train.augment import PADDING, Draw
 
 
@@ -23,28 +24,20 @@ def batch(x: torch.Tensor, index: Any, draw: Draw | None, mean: Any, std: Any, *
     tensor([[-1., -1., -1., -1.]])
     """
     dtype = getattr(torch, dtype) if isinstance(dtype, str) else dtype or torch.float32
-    images = x[_on(x.device, index)]  # (B, c, h, w)
+    images = x.index_select(0, place(index, device=x.device))  # (B, c, h, w); many times faster than x[index]
     if draw is not None and draw.kind == "pad":
         images = _shift(images, draw)
     elif draw is not None and draw.kind == "resized":
         images = _scale(images, draw, dtype)
     # (x / 255 - mean) / std = x scale + shift, with the small arrays prepared in float64
     mean, std = (np.asarray(value, dtype=np.float64) for value in (mean, std))
-    numbers = _on(x.device, np.stack([-mean / std, 1 / (255 * std)])).to(dtype)[..., None, None]  # (2, c, 1, 1)
-    return torch.addcmul(numbers[0], images.to(dtype), numbers[1]).flatten(1)
-
-
-def _on(device: torch.device, values: Any) -> torch.Tensor:
-    """An array on the device; from pinned memory, so that the copy overlaps with the work before it."""
-    tensor = torch.as_tensor(values)
-    if device.type == "cuda" and tensor.device.type == "cpu":
-        tensor = tensor.pin_memory()
-    return tensor.to(device, non_blocking=True)
+    numbers = place(np.stack([-mean / std, 1 / (255 * std)]), device=x.device).to(dtype)[..., None, None]  # (2, c, 1, 1)
+    return images.to(dtype).mul_(numbers[1]).add_(numbers[0]).flatten(1)  # in place: `images` is a copy of our own
 
 
 def _numbers(draw: Draw, device: torch.device) -> torch.Tensor:
     """Top, left, height, width and flip as `(5, B, 1)`."""
-    return _on(device, np.stack([draw.top, draw.left, draw.height, draw.width, draw.flip]))[..., None]
+    return place(np.stack([draw.top, draw.left, draw.height, draw.width, draw.flip]), device=device)[..., None]
 
 
 def _shift(images: torch.Tensor, draw: Draw) -> torch.Tensor:

@@ -126,7 +126,7 @@ def fetch_(
     if json:
         print_json({"name": name, "path": str(done.path), "source": done.source, "bytes": _size(done.path)})
     else:
-        how = "was there" if done.source is None else f"from {done.source}"
+        how = {None: "was there", "drawn": "drawn"}.get(done.source, f"from {done.source}")
         console.print(f"{name}: {how}, {done.path} ({_megabytes(_size(done.path))})", soft_wrap=True, markup=False)
 
 

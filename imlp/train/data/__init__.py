@@ -42,7 +42,7 @@ def load(
     `image` is what the network takes: folders of pictures are resized to it, any other set must have it
     (None: whatever the set has). `labels="coarse"` gives CIFAR-100's 20 superclasses.
 
-    >>> load("shapes", train_size=20, test_size=10, seed=7).x.shape
+    >>> load("shapes", root="/tmp/imlp-example", train_size=20, test_size=10, seed=7).x.shape
     (20, 3, 32, 32)
     """
     if labels not in LABELS:

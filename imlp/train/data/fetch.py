@@ -10,10 +10,10 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import urllib.error
-import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -125,7 +125,7 @@ def _attempts(layout: Layout, source: str, url: str | None) -> list[tuple[str, G
 
 def _download_from(name: str, url: str, layout: Layout) -> tuple[str, Getter]:
     """A URL is that of the archive itself, or of a folder that holds it under its official name."""
-    if urllib.parse.urlsplit(url).scheme not in ("http", "https", "file"):
+    if not re.match(r"(https?|file)://[^\[\]]+$", url):
         raise DataError(f"{url!r} is not a URL that can be fetched", "give one that begins with https://")
     if not url.endswith((".tar.gz", ".tgz")):
         url = f"{url.rstrip('/')}/{layout.archive}"
@@ -168,21 +168,17 @@ def _from_folder(layout: Layout, root: Path, progress: Progress) -> Arrays | Non
 def _download(layout: Layout, url: str, root: Path, progress: Progress) -> Path:
     """The archive, checked. What an interrupted download left in `.part` is continued, from whichever source."""
     part, archive = root / f"{layout.archive}.part", root / layout.archive
-    resumed = _size(part) > 0
-    _continue_download(layout, url, part, progress)
-    try:
-        _check_archive(layout, part, progress)
-    except SourceError:
-        part.unlink()
-        if not resumed:
-            raise
-        # The bytes that were there may be the bad ones: this source deserves a clean start.
+    while True:
+        resumed = _size(part) > 0
         _continue_download(layout, url, part, progress)
         try:
             _check_archive(layout, part, progress)
+            break
         except SourceError:
             part.unlink()
-            raise
+            if not resumed:
+                raise
+            # The bytes that were there may be the bad ones: this source deserves a clean start.
     os.replace(part, archive)
     return archive
 
@@ -195,7 +191,7 @@ def _continue_download(layout: Layout, url: str, part: Path, progress: Progress)
             _one_connection(layout, url, part, progress)
         except urllib.error.HTTPError as error:
             raise SourceError(f"HTTP {error.code} {error.reason}") from error
-        except (OSError, HTTPException) as error:
+        except (OSError, HTTPException, ValueError) as error:  # ValueError: a header or a redirection that is none
             reason = _reason(error)
         else:
             reason = "the connection ended"

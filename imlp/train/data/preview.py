@@ -69,12 +69,12 @@ def _grid(
     """All images as one canvas with names above the columns, or above every image."""
     n_rows, n_columns, _, h, w = images.shape
     gap = max(2, h // 16)
-    above = round(0.42 * h) if title_every else gap
+    above = round(0.34 * h) if title_every else gap
     canvas = np.full((n_rows * (h + above) + gap, n_columns * (w + gap) + gap, images.shape[2]), WHITE)
     margin = 0.7 if any(labels) else 0.1
     scale = CELL / (w + gap)  # inches a pixel
     inner_height, inner_width = canvas.shape[0] * scale, canvas.shape[1] * scale
-    width, height = margin + inner_width + 0.1, inner_height + 0.75
+    width, height = margin + inner_width + 0.1, inner_height + 0.55
     result = Figure(figsize=(width, height))
     axes = result.add_axes((margin / width, 0.05 / height, inner_width / width, inner_height / height))
     for row in range(n_rows):

@@ -1,7 +1,8 @@
-"""`shapes`, the embedded data set: ten kinds of glyph at any place, of any colour, on textured backgrounds.
+"""`shapes`, the embedded data set: small glyphs at any place, of any colour, on textured backgrounds.
 
-What a glyph is does not depend on where it is, and is seen in a few pixels around its edges: a network that knows of
-locality and translation has little to learn, one that does not must learn every place by itself.
+A picture shows five copies of one kind of glyph, and its class is which. That does not depend on where they are, and
+is seen in a few pixels around each: a network that knows of locality and translation has little to learn, one that
+does not must learn every place by itself, while four other copies disturb it.
 Every glyph is its own mirror image, so that a horizontal flip changes no label.
 
 The same seed gives the same bytes on every platform and with every version of NumPy: raw 64-bit words of PCG64 (whose
@@ -24,8 +25,8 @@ SIZE = 32  # pixels a side
 BLOCK = 250  # images drawn at a time, each block from its own stream
 UNIT = 16  # positions and sizes are in sixteenths of a pixel
 RADIUS = 256  # a glyph's own coordinates (u, v) in which it is about so large, u to the right, v down
-COPIES = 4  # of the glyph in each picture, each of its own size, colour, place and turn
-GLYPH_RADIUS = (3 * UNIT, 5 * UNIT)
+COPIES = 5  # of the glyph in each picture, each of its own size, colour, place and turn
+GLYPH_RADIUS = (3 * UNIT, 9 * UNIT // 2)
 STROKE_RADIUS = (UNIT, 2 * UNIT)
 DISTRACTORS = 4
 CELL = 8  # pixels between the points of the background's coarse noise

@@ -39,7 +39,7 @@ def save(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def read(path: Path, only: Collection[str] | None = None) -> dict[str, np.ndarray]:
-    """The arrays of an `.npz`, or some of them; one that is cut short, changed on disk or pickled is an error that says so."""
+    """The arrays of an `.npz`, or some of them; one that is cut short, changed on disk or pickled is refused."""
     remedy = "delete it and make it again, as numpy.savez writes it"
     try:
         with open(path, "rb") as raw:
