@@ -13,6 +13,7 @@ import torch  # noqa: E402
 from modules import Mixer, load, s_cnn, s_mlp  # noqa: E402
 
 from imlp import accel, networks, reference  # noqa: E402
+from imlp.accel.adam import adam  # noqa: E402
 from imlp.accel.strips import Strips, rows_at_once  # noqa: E402
 from imlp.errors import ArrayError, BackendError, ImlpError  # noqa: E402
 from imlp.spec import Conv  # noqa: E402
@@ -271,6 +272,15 @@ def test_strips_are_used_where_they_are_less_work():
     assert rows_at_once(Conv((4, 2, 2), 4, 3, padding=1, groups=2), cpu) is None
     assert rows_at_once(Conv((3, 224, 224), 64, 7, 2, 3), cpu) is None
     assert rows_at_once(networks.mixer().layers[0].spec, cpu) is None
+
+
+def test_a_gradient_that_is_stored_otherwise_is_still_its_parameters():
+    model = accel.init(networks.cnn(), dense=False, seed=0, dtype="float64")
+    name = "conv6.weight"
+    assert not model.parameters[name].is_contiguous()  # taps first, for the strips
+    expected = model.parameters[name] - 0.5 * model.parameters[name].sign()
+    adam(model, {name: model.parameters[name].contiguous()}, t=torch.tensor(1.0), lr=0.5, betas=(0.9, 0.999), eps=0)
+    torch.testing.assert_close(model.parameters[name], expected, rtol=0, atol=1e-12)
 
 
 def test_a_compiled_step_is_the_step():
