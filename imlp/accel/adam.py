@@ -14,9 +14,10 @@ def adam(
 ) -> None:
     """Step `t` (counted from 1, a float32 scalar on the model's device) on the parameters that `grads` names."""
     names = list(grads)
+    parameters = [model.parameters[name] for name in names]
     torch._fused_adam_(
-        [model.parameters[name] for name in names],
-        list(grads.values()),
+        parameters,
+        [_stored_as(p, g) for p, g in zip(parameters, grads.values(), strict=True)],
         [model.first[name] for name in names],
         [model.second[name] for name in names],
         [],
@@ -29,3 +30,8 @@ def adam(
         amsgrad=False,
         maximize=False,
     )
+
+
+def _stored_as(parameter: Tensor, gradient: Tensor) -> Tensor:
+    """The fused kernel walks through memory, whatever the strides: they have to be the parameter's."""
+    return gradient if gradient.stride() == parameter.stride() else torch.empty_like(parameter).copy_(gradient)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from imlp.accel import layers as ops
 from imlp.accel.adam import adam
-from imlp.accel.tiles import Tiles, best_tile
+from imlp.accel.strips import Strips, rows_at_once, taps_first
 from imlp.accel.verbs import expand_bias, interpolate, to_numpy
 from imlp.errors import ArrayError, BackendError
 from imlp.init import network_parameters
@@ -40,7 +40,7 @@ def init(
     for name, value in network_parameters(network, dense=dense, seed=seed).items():
         parameter = torch.from_numpy(value).to(device or "cpu", dtype)
         parameters[name] = parameter if lanes is None else parameter.repeat(lanes, *[1] * value.ndim)
-    return Model.start(network, dense, lanes, parameters, torch.zeros_like)
+    return _laid_out(Model.start(network, dense, lanes, parameters, torch.zeros_like))
 
 
 @torch.inference_mode()
@@ -161,7 +161,17 @@ def load(network: Network, arrays: Mapping[str, Any], *, dense: bool, dtype: Any
     def convert(array: Any) -> Tensor:
         return torch.tensor(array, dtype=kind, device=device or "cpu")
 
-    return loaded(network, arrays, dense=dense, convert=convert)
+    return _laid_out(loaded(network, arrays, dense=dense, convert=convert))
+
+
+def _laid_out(model: Model) -> Model:
+    """Weights and moments of convolutions that run in strips, stored as those want them."""
+    for layer in () if model.dense else model.network.layers:
+        name = f"{layer.name}.weight"
+        if name in model.parameters and rows_at_once(layer.spec, model.parameters[name].device) is not None:
+            for group in (model.parameters, model.first, model.second):
+                group[name] = taps_first(group[name])
+    return model
 
 
 def _loss_and_backward(
@@ -229,10 +239,10 @@ def _step(
             room = _kept(model.scratch, str(weight.shape), lambda: torch.empty_like(weight)) if reuse else None
             return ops.linear(x, weight, bias, first=first, room=room)
         case "linear":
-            spec, tile = step.of.spec, best_tile(step.of.spec, x.device)
+            spec, rows = step.of.spec, rows_at_once(step.of.spec, x.device)
             scratch = model.scratch if reuse else {}
-            tiles = None if tile is None else _kept(scratch, step.name, lambda: Tiles(spec, tile, like=weight))
-            return ops.structured(x, spec, weight, bias, tiles=tiles, first=first, record=record)
+            strips = None if rows is None else _kept(scratch, step.name, lambda: Strips(spec, rows, like=weight))
+            return ops.structured(x, spec, weight, bias, strips=strips, first=first, record=record)
         case "norm":
             return ops.layer_norm(x, step.of.features, weight, bias)
         case "gelu":

@@ -13,7 +13,8 @@ import torch  # noqa: E402
 from modules import Mixer, load, s_cnn, s_mlp  # noqa: E402
 
 from imlp import accel, networks, reference  # noqa: E402
-from imlp.accel.tiles import Tiles, best_tile  # noqa: E402
+from imlp.accel.adam import adam  # noqa: E402
+from imlp.accel.strips import Strips, rows_at_once  # noqa: E402
 from imlp.errors import ArrayError, BackendError, ImlpError  # noqa: E402
 from imlp.spec import Conv  # noqa: E402
 
@@ -241,8 +242,8 @@ convolutions = st.builds(
 )
 
 
-@given(convolutions, st.sampled_from(["pixel", "row", "whole"]))
-def test_tiles_are_the_convolution(geometry, tile):
+@given(convolutions, st.booleans())
+def test_strips_are_the_convolution(geometry, whole):
     make, arguments = geometry
     try:
         spec = make(*arguments)
@@ -254,24 +255,32 @@ def test_tiles_are_the_convolution(geometry, tile):
     y = accel.apply(spec, w, b, x)
     dy = torch.randn(y.shape, dtype=torch.float64, generator=generator)
     expected = torch.autograd.grad(y, (w, b, x), dy)
-    _, h_out, w_out = spec.out_shape
-    tiles = Tiles(spec, {"pixel": (1, 1), "row": (1, w_out), "whole": (h_out, w_out)}[tile], like=w.detach())
+    strips = Strips(spec, spec.out_shape[1] if whole else 1, like=w.detach())
     with torch.no_grad():
         for _ in range(2):  # the second time on the room of the first
-            torch.testing.assert_close(tiles.forward(x, w, b), y.detach(), rtol=0, atol=1e-12)
-            for found, wanted in zip(tiles.backward(dy, first=False), expected, strict=True):
+            torch.testing.assert_close(strips.forward(x, w, b), y.detach(), rtol=0, atol=1e-12)
+            for found, wanted in zip(strips.backward(dy, first=False), expected, strict=True):
                 torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
-        assert tiles.backward(dy, first=True)[2] is None
+        assert strips.backward(dy, first=True)[2] is None
 
 
-def test_tiles_are_used_where_they_are_less_work():
+def test_strips_are_used_where_they_are_less_work():
     cpu, cuda = torch.device("cpu"), torch.device("cuda")
     specs = [layer.spec for layer in networks.cnn().layers]
-    assert [best_tile(spec, cpu) for spec in specs] == [(1, 32), (1, 1), (1, 1), (1, 1), (1, 1), (2, 2)]
-    assert [best_tile(spec, cuda) for spec in specs] == [None] * 5 + [(2, 2)]
-    assert best_tile(Conv((4, 2, 2), 4, 3, padding=1, groups=2), cpu) is None
-    assert best_tile(Conv((3, 224, 224), 64, 7, 2, 3), cpu) is None
-    assert best_tile(networks.mixer().layers[0].spec, cpu) is None
+    assert [rows_at_once(spec, cpu) for spec in specs] == [1, 1, 1, None, None, 2]
+    assert [rows_at_once(spec, cuda) for spec in specs] == [None] * 5 + [2]
+    assert rows_at_once(Conv((4, 2, 2), 4, 3, padding=1, groups=2), cpu) is None
+    assert rows_at_once(Conv((3, 224, 224), 64, 7, 2, 3), cpu) is None
+    assert rows_at_once(networks.mixer().layers[0].spec, cpu) is None
+
+
+def test_a_gradient_that_is_stored_otherwise_is_still_its_parameters():
+    model = accel.init(networks.cnn(), dense=False, seed=0, dtype="float64")
+    name = "conv6.weight"
+    assert not model.parameters[name].is_contiguous()  # taps first, for the strips
+    expected = model.parameters[name] - 0.5 * model.parameters[name].sign()
+    adam(model, {name: model.parameters[name].contiguous()}, t=torch.tensor(1.0), lr=0.5, betas=(0.9, 0.999), eps=0)
+    torch.testing.assert_close(model.parameters[name], expected, rtol=0, atol=1e-12)
 
 
 def test_a_compiled_step_is_the_step():
