@@ -10,6 +10,7 @@ SPECS: list[Spec] = [
     Conv((2, 7, 5), 3, kernel=(3, 2), stride=(2, 1), padding=(1, 0)),
     Conv((4, 9, 6), 6, kernel=(2, 3), stride=(1, 2), padding=(2, 1), dilation=(3, 2), groups=2),
     Conv((3, 5, 5), 3, kernel=3, padding=1, groups=3),
+    Conv((2, 6, 3), 2, kernel=(3, 1), dilation=(2, 1)),
     Conv((2, 1, 1), 3, kernel=3, padding=1),
     Conv((1, 2, 2), 2, kernel=3, stride=2, padding=1),
     Conv((1, 3, 4), 2, kernel=1, stride=3, padding=4),

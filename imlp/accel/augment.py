@@ -31,7 +31,9 @@ def batch(x: torch.Tensor, index: Any, draw: Draw | None, mean: Any, std: Any, *
         images = _scale(images, draw, dtype)
     # (x / 255 - mean) / std = x scale + shift, with the small arrays prepared in float64
     mean, std = (np.asarray(value, dtype=np.float64) for value in (mean, std))
-    numbers = place(np.stack([-mean / std, 1 / (255 * std)]), device=x.device).to(dtype)[..., None, None]  # (2, c, 1, 1)
+    numbers = place(np.stack([-mean / std, 1 / (255 * std)]), device=x.device).to(dtype)[
+        ..., None, None
+    ]  # (2, c, 1, 1)
     return images.to(dtype).mul_(numbers[1]).add_(numbers[0]).flatten(1)  # in place: `images` is a copy of our own
 
 

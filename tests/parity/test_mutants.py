@@ -51,14 +51,17 @@ def survives() -> bool:
 
 
 @pytest.fixture
-def clean():
-    """Put the right code back, whatever happens."""
-    before = {module: dict(vars(module)) for module in {mutant[0] for mutant in MUTANTS.values()}}
+def fresh_caches(monkeypatch):
+    """Nothing remembered from the right code, and nothing left over from the wrong one."""
+
+    def clear():
+        chain.diagonals.cache_clear()
+        verbs.entries_filled.cache_clear()
+
+    clear()
     yield
-    for module, names in before.items():
-        vars(module).update(names)
-    chain.diagonals.cache_clear()
-    verbs.entries_filled.cache_clear()
+    monkeypatch.undo()
+    clear()
 
 
 def test_the_right_code_survives():
@@ -66,7 +69,7 @@ def test_the_right_code_survives():
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-@pytest.mark.usefixtures("clean")
+@pytest.mark.usefixtures("fresh_caches")
 def test_a_mistake_is_noticed(name, monkeypatch):
     module, right, wrong = MUTANTS[name]
     with open(module.__file__) as file:
@@ -76,27 +79,25 @@ def test_a_mistake_is_noticed(name, monkeypatch):
     mutant.__file__ = module.__file__
     monkeypatch.setitem(sys.modules, "mutant", mutant)  # dataclasses look their module up
     exec(compile(source.replace(right, wrong), module.__file__, "exec"), vars(mutant))
-    adopt(module, mutant)
-    chain.diagonals.cache_clear()
-    verbs.entries_filled.cache_clear()
+    adopt(module, mutant, monkeypatch)
     assert not survives()
 
 
-def adopt(module: ModuleType, mutant: ModuleType) -> None:
+def adopt(module: ModuleType, mutant: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     """Give the functions (and methods) of the module the mutant's code, wherever they have been imported to."""
     for name, value in vars(module).items():
         other = vars(mutant).get(name)
         value, other = getattr(value, "__wrapped__", value), getattr(other, "__wrapped__", other)
         if getattr(value, "__module__", None) != module.__name__:
             continue
-        if hasattr(value, "__code__"):
-            _replaced(value, other)
-        elif isinstance(value, type):
-            for method, function in list(vars(value).items()):
-                if hasattr(function, "__code__") and hasattr(vars(other).get(method), "__code__"):
-                    _replaced(function, vars(other)[method])
+        pairs = [(value, other)]
+        if isinstance(value, type):
+            pairs = [(function, vars(other).get(method)) for method, function in vars(value).items()]
+        for function, wrong in pairs:
+            codes = [getattr(each, "__code__", None) for each in (function, wrong)]
+            if None not in codes and codes[0].co_freevars == codes[1].co_freevars:
+                monkeypatch.setattr(function, "__code__", codes[1])
 
 
-def _replaced(function, other) -> None:
-    if function.__code__.co_freevars == other.__code__.co_freevars:
-        function.__code__ = other.__code__
+def test_the_right_code_is_back():
+    assert survives()
