@@ -1,17 +1,15 @@
 # make demo: set up, then the main job. make test: set up, then the whole suite. Both can be given again and again.
 PYTHON ?= python3
 BIN := .venv/bin
-KINDS := conv patchify transpose shared patch-embed token-mix-in token-mix-out channel-mix
 
 .PHONY: demo test test-gpu lint clean
 
 demo: .venv/demo.installed
-	@mkdir -p demo
-	@set -e; for kind in $(KINDS); do $(BIN)/python cli.py build-prior --kind $$kind --out demo/$$kind.npz --plot demo/$$kind.png; done
-	$(BIN)/python cli.py verify
+	$(BIN)/python cli.py train --alpha 0 --alpha 0.5 --alpha 1 --resume --out runs/demo
+	$(BIN)/python cli.py plot runs/demo
 
 test: .venv/test.installed
-	IMLP_REQUIRE=accel,cupy,nvrtc,g++ $(BIN)/python -m pytest
+	IMLP_REQUIRE=accel,cupy,nvrtc,g++,onnx OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 test-gpu: .venv/test.installed
 	IMLP_REQUIRE=accel,cupy,gpu $(BIN)/python -m pytest -m gpu
@@ -22,10 +20,10 @@ lint: .venv/test.installed
 	$(BIN)/mypy
 
 clean:
-	rm -rf .venv demo
+	rm -rf .venv
 
 .venv/demo.installed: EXTRAS := accel
-.venv/test.installed: EXTRAS := accel,cuda12,dev
+.venv/test.installed: EXTRAS := accel,cuda12,onnx,dev
 .venv/%.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "imlp needs Python 3.11 or newer; try: make PYTHON=python3.12")'
 	@echo "Setting up .venv with '$(EXTRAS)': the first time this downloads PyTorch (a few minutes, about 6 GB)."

@@ -85,9 +85,9 @@ class Config:
     augment: str = _field(
         "pad", "Random crops: pad (shift by up to 4), resized, or none. The first two also flip.", DATA
     )
-    epochs: int = _field(12, "Passes over the training images. The paper takes 100.", TRAINING)
+    epochs: int = _field(None, "Passes over the images. Default 10 for shapes, the paper's 100 else.", TRAINING)
     batch: int = _field(128, "Images a step.", TRAINING)
-    lr: float = _field(1e-4, "Adam's learning rate.", TRAINING)
+    lr: float = _field(None, "Adam's learning rate. Default 3e-4 for shapes, the paper's 1e-4 else.", TRAINING)
     beta1: float = _field(0.9, "Adam's first decay.", TRAINING)
     beta2: float = _field(0.999, "Adam's second decay.", TRAINING)
     eps: float = _field(1e-8, "Adam's epsilon.", TRAINING)
@@ -107,6 +107,8 @@ class Config:
         options = self.options.items() if isinstance(self.options, Mapping) else self.options
         object.__setattr__(self, "options", tuple(sorted((str(k), _frozen(v)) for k, v in options)))
         known(self.network, networks.NETWORKS, "network")
+        for name, value in (("epochs", 10), ("lr", 3e-4)) if self.data == "shapes" else (("epochs", 100), ("lr", 1e-4)):
+            object.__setattr__(self, name, value if getattr(self, name) is None else getattr(self, name))
         least = {"epochs": 1, "batch": 1, "train_size": 1, "test_size": 1, "seed": 0, "threads": 0, "save_minutes": 0}
         for name, smallest in least.items():
             value = getattr(self, name)
