@@ -2,7 +2,8 @@
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from rich.console import Console
 from rich.table import Table
@@ -13,18 +14,28 @@ console = Console(highlight=False, width=110)
 
 
 def interleaved(
-    functions: dict[str, Callable[[], object]], *, repeats: int, warm_up: int = 2
+    functions: dict[str, Callable[[], object]],
+    *,
+    repeats: int,
+    warm_up: int = 2,
+    calls: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, list[float]]:
-    """Seconds of each call. The functions take turns, so that a busy moment of the machine meets all of them."""
+    """Seconds of a call of each in every turn. They take turns, so that a busy moment of the machine meets all of them.
+
+    A function that is to be called several times a turn (`calls`) gives the median of them, the first one left out.
+    """
     for _ in range(warm_up):
         for function in functions.values():
             function()
     seconds: dict[str, list[float]] = {name: [] for name in functions}
     for _ in range(repeats):
         for name, function in functions.items():
-            begin = time.perf_counter()
-            function()
-            seconds[name].append(time.perf_counter() - begin)
+            turn = []
+            for _ in range(calls.get(name, 1)):
+                begin = time.perf_counter()
+                function()
+                turn.append(time.perf_counter() - begin)
+            seconds[name].append(statistics.median(turn[1:] or turn))
     return seconds
 
 

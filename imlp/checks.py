@@ -52,7 +52,7 @@ def alphas(alpha: Any, lanes: int | None) -> list[float]:
     if given.shape not in ((), (lanes,)):
         remedy = "give a single number" if lanes is None else f"give one number, or a list of {lanes}"
         raise AlphaError(f"{given.size} alphas for {'one matrix' if lanes is None else f'{lanes} lanes'}", remedy)
-    values = np.broadcast_to(given, 1 if lanes is None else lanes).tolist()
+    values = given.tolist() if given.ndim else [float(given)] * (1 if lanes is None else lanes)
     for value in values:
         if not 0 <= value <= 1:
             raise AlphaError(f"alpha is {value:g}", "give a number from 0 (plain MLP) to 1 (the prior)")

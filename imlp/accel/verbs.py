@@ -5,6 +5,7 @@ layer natively. On CUDA, `interpolate` is one fused kernel where CuPy works.
 """
 
 import warnings
+from collections.abc import Iterator
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -16,7 +17,6 @@ from torch import Tensor
 from imlp import checks
 from imlp.accel import convolution, kernels, patchify, shared, transpose
 from imlp.accel.chain import diagonals
-from imlp.accel.diagonals import Diagonal
 from imlp.errors import ArrayError
 from imlp.spec import Chain, Conv, Patchify, Shared, Spec, Transpose
 
@@ -36,8 +36,8 @@ def matrix(spec: Spec, weight: Tensor | None = None, *, layout: str | None = Non
     if layout == "sparse":
         return _sparse(spec, weight)
     w_p = weight.new_zeros(spec.matrix_shape)
-    for diagonal in diagonals(spec):
-        _entries(w_p, diagonal).copy_(_numbers(weight, diagonal))
+    for entries, numbers in _views(w_p, spec, weight):
+        entries.copy_(numbers)
     return w_p
 
 
@@ -107,7 +107,7 @@ def interpolate(dense: Tensor, spec: Spec, weight: Tensor | None, alpha: Any, *,
     alphas = checks.alphas(alpha, None if dense.ndim == 2 else len(dense))
     weight = dense.new_ones(()) if weight is None else weight.contiguous()
     fused = kernels.usable(dense)
-    for lane, a in zip(dense if dense.ndim == 3 else dense[None], alphas, strict=True):
+    for lane, a in zip(dense if dense.ndim == 3 else (dense,), alphas, strict=True):
         if a == 0:
             continue
         keep = 1 - a if mode == "interpolate" else 1.0
@@ -124,8 +124,8 @@ def _interpolate(dense: Tensor, spec: Spec, weight: Tensor, keep: float, alpha: 
         dense.zero_()
     elif keep != 1:
         dense.mul_(keep)
-    for diagonal in diagonals(spec):
-        _entries(dense, diagonal).add_(_numbers(weight, diagonal), alpha=alpha)
+    for entries, numbers in _views(dense, spec, weight):
+        entries.add_(numbers, alpha=alpha)
 
 
 @torch.no_grad()
@@ -143,11 +143,12 @@ def project(dense: Tensor, spec: Spec) -> Tensor | None:
     lanes = dense if dense.ndim == 3 else dense[None]
     weights = dense.new_zeros((len(lanes), *spec.weight_shape))
     for lane, weight in zip(lanes, weights, strict=True):
-        for diagonal in diagonals(spec):
-            repeated = [k for k, axis in enumerate(diagonal.axes) if axis.weight == 0 and axis.size > 1]
-            entries = _entries(lane, diagonal)
-            entries = entries.sum(repeated, keepdim=True) if repeated else entries
-            _numbers(weight, _once(diagonal)).add_(entries)
+        for entries, numbers in _views(lane, spec, weight):
+            repeated = [axis for axis, step in enumerate(numbers.stride()) if step == 0]
+            if repeated:  # one number for many entries: add them up, and give it the sum
+                entries = entries.sum(repeated)
+                numbers = numbers[tuple(slice(None) if step else 0 for step in numbers.stride())]
+            numbers.add_(entries)
     weights /= entries_filled(spec, dense.dtype, dense.device).clamp(min=1)
     return weights.view(*dense.shape[:-2], *spec.weight_shape)
 
@@ -179,24 +180,27 @@ def to_numpy(array: Tensor) -> np.ndarray:
     return (array.float() if array.dtype == torch.bfloat16 else array).numpy()
 
 
-def _entries(dense: Tensor, diagonal: Diagonal) -> Tensor:
-    """The diagonal's entries of one contiguous matrix, as a view."""
-    m_in = dense.shape[1]
-    sizes = [axis.size for axis in diagonal.axes]
-    steps = [axis.row * m_in + axis.column for axis in diagonal.axes]
-    return dense.as_strided(sizes, steps, dense.storage_offset() + diagonal.row * m_in + diagonal.column)
+def _views(dense: Tensor, spec: Spec, weight: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """For each diagonal its entries of one contiguous matrix, and the weight's numbers that belong there, as views."""
+    entry, number = dense.storage_offset(), weight.storage_offset()
+    for sizes, steps, start, own_steps, own_start in _strides(spec):
+        yield dense.as_strided(sizes, steps, entry + start), weight.as_strided(sizes, own_steps, number + own_start)
 
 
-def _numbers(weight: Tensor, diagonal: Diagonal) -> Tensor:
-    """The weight's numbers that belong there, as a view of the same shape."""
-    sizes, steps = [axis.size for axis in diagonal.axes], [axis.weight for axis in diagonal.axes]
-    return weight.as_strided(sizes, steps, weight.storage_offset() + diagonal.weight)
-
-
-def _once(diagonal: Diagonal) -> Diagonal:
-    """The diagonal with each number of the weight a single time."""
-    axes = tuple(axis if axis.weight else axis._replace(size=1) for axis in diagonal.axes)
-    return Diagonal(axes, diagonal.weight, diagonal.row, diagonal.column)
+@lru_cache(maxsize=1024)
+def _strides(spec: Spec) -> list[tuple[tuple[int, ...], tuple[int, ...], int, tuple[int, ...], int]]:
+    """For each diagonal: its sizes, then steps and start in `W`, then steps and start in the weight."""
+    m_in = spec.matrix_shape[1]
+    return [
+        (
+            tuple(axis.size for axis in diagonal.axes),
+            tuple(axis.row * m_in + axis.column for axis in diagonal.axes),
+            diagonal.row * m_in + diagonal.column,
+            tuple(axis.weight for axis in diagonal.axes),
+            diagonal.weight,
+        )
+        for diagonal in diagonals(spec)
+    ]
 
 
 def _sparse(spec: Spec, weight: Tensor) -> Tensor:
@@ -207,11 +211,12 @@ def _sparse(spec: Spec, weight: Tensor) -> Tensor:
         sizes = [axis.size for axis in diagonal.axes]
         row, column = torch.tensor(diagonal.row), torch.tensor(diagonal.column)
         for axis in diagonal.axes:
-            steps = torch.arange(axis.size)
-            row, column = row[..., None] + steps * axis.row, column[..., None] + steps * axis.column
+            index = torch.arange(axis.size)
+            row, column = row[..., None] + index * axis.row, column[..., None] + index * axis.column
         rows.append(row.flatten())
         columns.append(column.flatten())
-        values.append(_numbers(weight, diagonal).expand(sizes).flatten())
+        steps = [axis.weight for axis in diagonal.axes]
+        values.append(weight.as_strided(sizes, steps, weight.storage_offset() + diagonal.weight).flatten())
     indices = torch.stack([torch.cat(rows), torch.cat(columns)]).to(weight.device)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sparse", UserWarning)  # torch calls the layout a beta; it does what we need
