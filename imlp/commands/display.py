@@ -106,10 +106,11 @@ def accuracy_table(titles: list[str], epochs: list[list[Row]]) -> Table:
 
 
 def result_table(result: dict[str, Any], prior_name: str) -> Table:
-    """The end of a run: each model's accuracy, before and after the mixing, and its loss."""
+    """The end of a run: each model's test accuracy after and before the last mixing, its loss, its mean bias share."""
     table = Table(title=f"{result['network']} on {result['data']}, {result['epochs']} epochs", title_justify="left")
-    for column in ("model", "parameters", "test accuracy, %", "before mixing, %", "test loss", "bias share"):
-        table.add_column(column, justify="left" if column == "model" else "right")
+    table.add_column("model", min_width=20)
+    for column in ("parameters", "accuracy, %", "before mixing", "loss", "bias"):
+        table.add_column(column, justify="right")
     for row in result["models"]:
         prior = row["lane"] == "prior"
         parameters = result["parameters"]["prior" if prior else "dense"]

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from conftest import needs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -9,9 +10,11 @@ from imlp.reference import augment as reference
 from imlp.train import augment
 from imlp.train.augment import Draw
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
-functional = pytest.importorskip("torchvision.transforms.v2.functional", reason="torchvision is not installed")
-v2 = pytest.importorskip("torchvision.transforms.v2", reason="torchvision is not installed")
+needs("accel")
+
+import torch  # noqa: E402
+from torchvision.transforms import v2  # noqa: E402
+from torchvision.transforms.v2 import functional  # noqa: E402
 
 from imlp.accel import augment as accel  # noqa: E402
 

@@ -12,6 +12,7 @@ import cifar_files as files
 import numpy as np
 import pytest
 from cifar_files import BINARY, PYTHON
+from conftest import needs
 
 from imlp.errors import DataError
 from imlp.train import data
@@ -44,7 +45,9 @@ def test_folder_and_archive_give_what_was_written(layout: cifar.Layout, version:
 
 @each
 def test_reads_what_torchvision_reads(layout: cifar.Layout, tmp_path: Path) -> None:
-    torchvision = pytest.importorskip("torchvision", reason="torchvision is not installed")
+    needs("accel")
+    import torchvision
+
     folder = files.write(layout, files.contents(layout), tmp_path)
     official = {"cifar10": torchvision.datasets.CIFAR10, "cifar100": torchvision.datasets.CIFAR100}[layout.name]
     assert (official.base_folder, official.filename, official.tgz_md5) == (

@@ -12,7 +12,7 @@ from PIL import Image
 from typer.testing import CliRunner, Result
 
 from imlp.cli import app
-from imlp.commands import progress
+from imlp.commands import console, progress
 from imlp.train import data
 from imlp.train.data import cifar, preview, shapes
 
@@ -34,7 +34,8 @@ def ten(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> cifar.Layout:
     return layout
 
 
-def test_list_shows_what_is_there(ten: cifar.Layout, tmp_path: Path) -> None:
+def test_list_shows_what_is_there(ten: cifar.Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console.out, "width", 200)
     root = tmp_path / "root"
     before = run("list", "--root", root)
     assert before.exit_code == 0

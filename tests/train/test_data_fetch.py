@@ -173,7 +173,8 @@ def test_server_without_ranges_begins_anew(server: Server, layout: cifar.Layout,
 
 
 FETCH = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored in the background
 from dataclasses import replace
 from pathlib import Path
 from imlp.train.data import cifar, fetch
