@@ -108,8 +108,8 @@ def accuracy_table(titles: list[str], epochs: list[list[Row]]) -> Table:
 def result_table(result: dict[str, Any], prior_name: str) -> Table:
     """The end of a run: each model's test accuracy after and before the last mixing, its loss, its mean bias share."""
     table = Table(title=f"{result['network']} on {result['data']}, {result['epochs']} epochs", title_justify="left")
-    table.add_column("model", min_width=20)
-    for column in ("parameters", "accuracy, %", "before mixing", "loss", "bias"):
+    table.add_column("model", min_width=18)
+    for column in ("parameters", "accuracy, %", "unmixed, %", "loss", "bias"):
         table.add_column(column, justify="right")
     for row in result["models"]:
         prior = row["lane"] == "prior"

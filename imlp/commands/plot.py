@@ -22,7 +22,7 @@ def plot(
     path = out_file or run / "run.png"
     if path.suffix not in (".png", ".svg", ".pdf"):
         raise FileError(f"{path} does not end in a known type", "use .png, .svg or .pdf")
-    drawing.save(drawing.run_figure(read_rows(run), str(run)), path)
+    drawing.save(drawing.run_figure(read_rows(run), run.resolve().name), path)
     out.print(f"drawn: {path}", soft_wrap=True)
 
 
