@@ -9,7 +9,7 @@ demo: .venv/demo.installed
 	$(BIN)/python cli.py plot runs/demo
 
 test: .venv/test.installed
-	IMLP_REQUIRE=accel,cupy,nvrtc,g++,onnx OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+	IMLP_REQUIRE=accel,cupy,nvrtc,g++,onnx,tensorboard OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 test-gpu: .venv/test.installed
 	IMLP_REQUIRE=accel,cupy,gpu $(BIN)/python -m pytest -m gpu
@@ -23,7 +23,7 @@ clean:
 	rm -rf .venv
 
 .venv/demo.installed: EXTRAS := accel
-.venv/test.installed: EXTRAS := accel,cuda12,onnx,dev
+.venv/test.installed: EXTRAS := accel,cuda12,onnx,tensorboard,dev
 .venv/%.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "imlp needs Python 3.11 or newer; try: make PYTHON=python3.12")'
 	@echo "Setting up .venv with '$(EXTRAS)': the first time this downloads PyTorch (a few minutes, about 6 GB)."

@@ -43,7 +43,7 @@ def make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        remedy = "choose a folder that you may write to, on a disk with free space"
+        remedy = "choose a folder that you may write to (for data: --root, or the variable IMLP_DATA)"
         raise FileError(f"cannot make the folder {folder}: {error.strerror or error}", remedy) from error
 
 

@@ -24,6 +24,8 @@ def _missing(name: str) -> str | None:
                 nvrtc.nvrtcVersion()
             case "onnx":
                 import onnxscript  # noqa: F401
+            case "tensorboard":
+                import tensorboard  # noqa: F401
             case "g++":
                 return None if shutil.which("g++") else "g++ is not installed"
             case "gpu":

@@ -7,18 +7,18 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any, Optional, get_args, get_origin
 
 import typer
-from rich.progress import Progress
 from rich.table import Table
 
 from imlp import verify
 from imlp.backend import backend as get_backend
 from imlp.commands import display
 from imlp.commands.console import err, out, print_json
+from imlp.commands.progress import watched
 from imlp.errors import ConfigError, RunError
 from imlp.train import config as configuration
 from imlp.train import data as data_sets
@@ -191,19 +191,14 @@ def _remove(folder: Path) -> None:
 
 def load_data(config: Config, *, quiet: bool) -> data_sets.Dataset:
     """The data set, with a bar while it is read or drawn."""
-    with Progress(console=err, transient=True, disable=quiet or not err.is_terminal) as progress:
-        task = progress.add_task("data", total=None)
-
-        def show(what: str, done: int, total: int | None) -> None:
-            progress.update(task, description=what, completed=done, total=total)
-
+    with watched(quiet=quiet) as progress:
         return data_sets.load(
             config.data,
             train_size=config.train_size,
             test_size=config.test_size,
             image=dict(config.options).get("image"),
             labels=config.labels,
-            progress=show,
+            progress=progress,
         )
 
 
@@ -211,7 +206,7 @@ def verify_first(trainer: Trainer, *, quiet: bool) -> None:
     """Every interpolated layer against the reference, each geometry once; a run on a wrong layer would be worthless."""
     specs = {trainer.network.layer(name).spec for name in trainer.network.interpolated}
     begin, dtype = time.monotonic(), trainer.config.dtype
-    with err.status("checking the network against the reference") if not quiet else _nothing():
+    with nullcontext() if quiet else err.status("checking the network against the reference"):
         errors = [max(verify.layer_errors(s, dtype=dtype, device=trainer.device).values()) for s in specs]
     if max(errors) > verify.TOLERANCE[dtype]:
         raise RunError(
@@ -220,11 +215,6 @@ def verify_first(trainer: Trainer, *, quiet: bool) -> None:
     if not quiet:
         took = time.monotonic() - begin
         err.print(f"checked against the reference: {len(specs)} layers, error at most {max(errors):.0e} ({took:.1f} s)")
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield
 
 
 @contextmanager

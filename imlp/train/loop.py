@@ -28,6 +28,7 @@ from imlp.train.config import Config, differences, from_mapping, read, to_toml
 from imlp.train.data import Dataset
 from imlp.train.lanes import Mixer
 
+SAVED = ("active", "epoch", "step", "rows", "stopped", "times")  # of a State, beside its models and losses
 ORDER, CROPS = 1, 2  # streams of the seed; 0 is the initial weights
 EVALUATE = 1000  # images at a time
 
@@ -48,6 +49,7 @@ class State:
     losses: list[Any] = field(default_factory=list)  # sums over its images: the prior's, and one a lane
     rows: list[Row] = field(default_factory=list)  # of metrics.jsonl
     stopped: list[dict[str, Any]] = field(default_factory=list)
+    times: list[dict[str, Any]] = field(default_factory=list)  # of times.jsonl: where each epoch's seconds went
 
 
 class Trainer:
@@ -126,9 +128,10 @@ class Trainer:
         prior = self.backend.load(self.network, groups["prior"], dense=False, **place)
         lanes = self.backend.load(self.network, groups["lanes"], dense=True, **place) if groups["lanes"] else None
         losses = [self.backend.place(np.array(sums), device=self.device) for sums in saved["losses"]]
-        own = {name: saved[name] for name in ("active", "epoch", "step", "rows", "stopped")}
+        own = {name: saved[name] for name in SAVED}
         state = State(prior, lanes, losses=losses, **own)
-        self._write_rows(state.rows)
+        self._write_lines("metrics.jsonl", state.rows)
+        self._write_lines("times.jsonl", state.times)
         return state
 
     def save(self) -> None:
@@ -137,7 +140,7 @@ class Trainer:
         arrays = {f"prior/{name}": array for name, array in self.backend.export(state.prior).items()}
         if state.lanes is not None:
             arrays |= {f"lanes/{name}": array for name, array in self.backend.export(state.lanes).items()}
-        own = {name: getattr(state, name) for name in ("active", "epoch", "step", "rows", "stopped")}
+        own = {name: getattr(state, name) for name in SAVED}
         losses = [self.backend.to_numpy(sums).tolist() for sums in state.losses]
         data = {name: getattr(self.data, name).tolist() for name in ("mean", "std")}
         data |= {"data": self.data.digest, "image": self.data.image, "classes": self.data.n_classes}
@@ -191,10 +194,11 @@ class Trainer:
         state.rows += rows
         state.epoch, state.step = state.epoch + 1, 0
         self._reset_losses(state)
-        self._write_rows(state.rows)
-        closed = time.monotonic()
+        seconds = {"train": trained - begin, **spent}
+        state.times.append({"epoch": state.epoch, **{name: round(value, 3) for name, value in seconds.items()}})
+        self._write_lines("metrics.jsonl", state.rows)
+        self._write_lines("times.jsonl", state.times)
         self.save()
-        seconds = {"train": trained - begin, **spent, "save": time.monotonic() - closed}
         self._tell("epoch_ended", self, rows, seconds)
 
     def _step(self, batch: np.ndarray) -> None:
@@ -332,8 +336,8 @@ class Trainer:
         shapes = [()] if state.lanes is None else [(), (len(state.active),)]
         state.losses = [self.backend.place(np.zeros(shape), device=self.device) for shape in shapes]
 
-    def _write_rows(self, rows: list[Row]) -> None:
-        self._write("metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    def _write_lines(self, name: str, rows: list[dict[str, Any]]) -> None:
+        self._write(name, "".join(json.dumps(row) + "\n" for row in rows))
 
     def _write(self, name: str, text: str) -> None:
         with write_whole(self.folder / name) as file:

