@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+import torch
 from rich.console import Console
 from rich.table import Table
 
@@ -34,6 +35,8 @@ def interleaved(
             for _ in range(calls.get(name, 1)):
                 begin = time.perf_counter()
                 function()
+                if torch.cuda.is_initialized():
+                    torch.cuda.synchronize()  # a launch is not the work
                 turn.append(time.perf_counter() - begin)
             seconds[name].append(statistics.median(turn[1:] or turn))
     return seconds

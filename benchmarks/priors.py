@@ -1,6 +1,6 @@
 """Building and mixing in `W_P`: strided diagonals against the identity convolution, and against the floor.
 
-Run: python benchmarks/priors.py [--repeats 12] [--plot benchmarks/priors.png]
+Run: python benchmarks/priors.py [--repeats 12] [--plot benchmarks/priors.png] [--device cuda]
 
 (a) identity: push the identity through the layer to get the dense `W_P`, then `W.mul_(1 - a).add_(W_P, alpha=a)`.
 (b) floor: one in-place scaling of the same `W`, the least that any interpolation has to do.
@@ -29,7 +29,7 @@ SIZES = (32, 64, 128, 224)
 
 def identity_matrix(spec: Spec, weight: Tensor) -> Tensor:
     """`W_P` as RepMLPNet does it: the layer applied to every row of the identity, transposed."""
-    x = torch.eye(spec.matrix_shape[1])
+    x = torch.eye(spec.matrix_shape[1], device=weight.device)
     for part in spec.parts if isinstance(spec, Chain) else (spec,):
         match part:
             case Conv():
@@ -44,11 +44,11 @@ def identity_matrix(spec: Spec, weight: Tensor) -> Tensor:
     return x.reshape(spec.matrix_shape[1], -1).T.contiguous()
 
 
-def compare(name: str, repeats: int) -> None:
+def compare(name: str, repeats: int, device: str) -> None:
     """One network's interpolated layers: all of them in a row, as a training run meets them."""
     specs = [layer.spec for layer in networks.make(name).layers]
-    dense = [torch.randn(spec.matrix_shape) for spec in specs]
-    weights = [torch.randn(spec.weight_shape) for spec in specs]
+    dense = [torch.randn(spec.matrix_shape, device=device) for spec in specs]
+    weights = [torch.randn(spec.weight_shape, device=device) for spec in specs]
     alpha = 1e-4
 
     def each(action: Callable[[Tensor, Spec, Tensor], object]) -> Callable[[], None]:
@@ -149,6 +149,7 @@ def draw(found: dict[str, dict[int, dict[str, float]]], path: Path) -> None:
 def main(
     repeats: int = 12,
     plot: Path | None = None,
+    device: str = "cpu",
     child_way: Annotated[str | None, typer.Option("--child", hidden=True)] = None,
     size: Annotated[int, typer.Option(hidden=True)] = 32,
 ) -> None:
@@ -157,8 +158,9 @@ def main(
         return
     print_machine()
     for name in ("cnn", "mixer"):
-        compare(name, repeats)
-    growth(plot)
+        compare(name, repeats, device)
+    if device == "cpu":
+        growth(plot)
 
 
 if __name__ == "__main__":

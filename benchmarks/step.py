@@ -1,6 +1,6 @@
 """One training step: ours, plain `torch.nn` with `torch.optim.Adam`, and the matrix products alone.
 
-Run: python benchmarks/step.py [--network cnn] [--batch 128] [--threads 2] [--repeats 30] [--lanes 4 --lanes 12]
+Run: python benchmarks/step.py [--network cnn] [--batch 128] [--threads 2] [--repeats 30] [--device cuda] [--lanes 12]
 
 (a) torch.nn: the same network from `nn.Conv2d`, `nn.Linear`, `nn.LayerNorm`, `nn.GELU`, with default and fused Adam.
 (b) floor: the products `x W^T`, `dy^T x` and `dy W` of every dense layer (no gradient at the images) and nothing else:
@@ -47,7 +47,7 @@ def plain(network: Network, dense: bool) -> nn.Sequential:
 
 
 def plain_step(network: Network, dense: bool, x: Tensor, y: Tensor, fused: bool = False) -> Step:
-    model = plain(network, dense)
+    model = plain(network, dense).to(x.device)
     assert sum(p.numel() for p in model.parameters()) == network.n_parameters(dense=dense)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, fused=fused)
 
@@ -60,15 +60,15 @@ def plain_step(network: Network, dense: bool, x: Tensor, y: Tensor, fused: bool 
 
 
 def our_step(network: Network, dense: bool, lanes: int | None, x: Tensor, y: Tensor) -> Step:
-    model = accel.init(network, dense=dense, seed=0, lanes=lanes)
+    model = accel.init(network, dense=dense, seed=0, lanes=lanes, device=x.device)
     return lambda: accel.train_step(model, x, y)
 
 
-def floor(network: Network, batch: int, *, fresh: bool) -> Step:
+def floor(network: Network, batch: int, *, fresh: bool, device: str = "cpu") -> Step:
     products = []
     for n, layer in enumerate((*network.layers, network.head)):
         m_out, m_in = layer.spec.matrix_shape
-        x, W, dy = torch.randn(batch, m_in), torch.randn(m_out, m_in), torch.randn(batch, m_out)
+        x, W, dy = (torch.randn(size, device=device) for size in ((batch, m_in), (m_out, m_in), (batch, m_out)))
         products += [(x, W.T), (dy.T, x)] + ([(dy, W)] if n else [])
     room = [None if fresh else left @ right for left, right in products]
 
@@ -88,13 +88,14 @@ def main(
     batch: int = 128,
     threads: int = 2,
     repeats: int = 30,
+    device: str = "cpu",
     lanes: Annotated[list[int], typer.Option()] = [1, 4, 12],  # noqa: B006
 ) -> None:
     torch.set_num_threads(threads)
     print_machine()
     made, rng = networks.make(network), np.random.default_rng(0)
-    x = torch.from_numpy(rng.normal(size=(batch, prod(made.image)))).float()
-    y = torch.from_numpy(rng.integers(0, made.classes, batch))
+    x = torch.from_numpy(rng.normal(size=(batch, prod(made.image)))).float().to(device)
+    y = torch.from_numpy(rng.integers(0, made.classes, batch)).to(device)
     groups: list[tuple[dict[str, Step], list[tuple[str, str]]]] = [
         (
             {"prior, torch.nn": plain_step(made, False, x, y), "prior, imlp": our_step(made, False, None, x, y)},
@@ -102,8 +103,8 @@ def main(
         ),
         (
             {
-                "products in place": floor(made, batch, fresh=False),
-                "products fresh": floor(made, batch, fresh=True),
+                "products in place": floor(made, batch, fresh=False, device=device),
+                "products fresh": floor(made, batch, fresh=True, device=device),
                 "dense, torch.nn": plain_step(made, True, x, y),
                 "dense, torch.nn, fused": plain_step(made, True, x, y, fused=True),
                 "dense, imlp": our_step(made, True, None, x, y),
