@@ -67,10 +67,12 @@ def _scale(images: torch.Tensor, draw: Draw, dtype: torch.dtype) -> torch.Tensor
 def _tents(position: torch.Tensor, start: torch.Tensor, length: torch.Tensor) -> torch.Tensor:
     """Weights `(B, n, n)` of the pixels for each output position `(n,)` or `(B, n)` of boxes along one axis.
 
-    In float64 whatever the batch is in: a place that is off by one bit of float32 shows in the colours.
+    In float64 where the device has it, whatever the batch is in: a place that is off by one bit of float32 shows in the
+    colours.
     """
     n = position.shape[-1]
-    source = (position.double() + 0.5) * length / n - 0.5  # (B, n)
+    wide = torch.float32 if position.device.type == "mps" else torch.float64
+    source = (position.to(wide) + 0.5) * length / n - 0.5  # (B, n)
     source = torch.minimum(source.clamp(min=0), length - 1) + start
     pixel = torch.arange(n, device=position.device)
     return (1 - (source[..., None] - pixel).abs()).clamp(min=0)

@@ -108,7 +108,8 @@ def evaluate(model: Model, x: Tensor, y: Tensor, *, batch: int = 1000) -> tuple[
     _check(model, x, y)
     shape = () if model.lanes is None else (model.lanes,)
     correct = torch.zeros(shape, dtype=torch.int64, device=x.device)
-    total = torch.zeros(shape, dtype=torch.float64, device=x.device)
+    wide = torch.float32 if x.device.type == "mps" else torch.float64  # mps has no float64
+    total = torch.zeros(shape, dtype=wide, device=x.device)
     for images, labels in zip(x.split(batch), y.split(batch), strict=True):
         logits = forward(model, images)
         correct += (logits.argmax(-1) == labels).sum(-1)

@@ -167,9 +167,11 @@ def entries_filled(spec: Spec, dtype: torch.dtype, device: torch.device) -> Tens
 
 def place(array: Any, *, device: Any = None) -> Tensor:
     """A NumPy array as a tensor on the device, in the type that it has; the host does not wait for the copy."""
-    tensor = torch.as_tensor(array)
-    if torch.device(device or "cpu").type == "cuda":
+    tensor, kind = torch.as_tensor(array), torch.device(device or "cpu").type
+    if kind == "cuda":
         tensor = tensor.pin_memory()
+    if kind == "mps" and tensor.dtype == torch.float64:
+        tensor = tensor.float()  # it has no float64
     return tensor.to(device or "cpu", non_blocking=True)
 
 

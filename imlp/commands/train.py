@@ -3,7 +3,6 @@
 import dataclasses
 import inspect
 import json as json_format
-import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -137,15 +136,13 @@ def train(
         return
     if check and chosen.backend == "accel":
         verify_first(trainer, quiet=quiet or json)
-    if again:
-        _remove(folder)
     watch: Callback = display.Silent() if quiet or json else display.Watch() if err.is_terminal else display.Lines()
     trainer.callbacks.append(watch)
     if tensorboard:
         trainer.callbacks.append(_tensorboard(folder))
     try:
         with stopping_on_signals(trainer):
-            result = trainer.run(resume=resume or again)
+            result = trainer.run(resume=resume, again=again)
     except Interrupted as stop:
         if isinstance(watch, display.Watch):
             watch.close()
@@ -180,13 +177,6 @@ def _already_done(folder: Path, config: Config, json: bool) -> bool:
         out.print(f"this run is done already (--again would repeat it): {folder}", soft_wrap=True)
         print_result(result, folder)
     return True
-
-
-def _remove(folder: Path) -> None:
-    """Delete a run, and nothing that is not one."""
-    if folder.exists() and not (folder / "config.toml").exists() and any(folder.iterdir()):
-        raise RunError(f"{folder} is not a run's folder", "--again deletes runs only; choose another --out")
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def load_data(config: Config, *, quiet: bool) -> data_sets.Dataset:

@@ -95,7 +95,12 @@ class Config:
     lanes: tuple[Lane, ...] = _field((Lane(),), "The I-MLPs, all beside one prior.", LANE)
     backend: str = _field("accel", "accel (PyTorch) or reference (NumPy, float64, to learn from).", MACHINE)
     dtype: str = _field("float32", "float32 or float64. The reference always computes in float64.", MACHINE)
-    device: str = _field("auto", "auto, cpu, cuda, cuda:1 or mps.", MACHINE, changes_result=False)
+    device: str = _field(
+        "auto",
+        "auto (cuda, else cpu), cpu, cuda, cuda:1, or mps, which nobody has tried yet.",
+        MACHINE,
+        changes_result=False,
+    )
     threads: int = _field(0, "Threads of the CPU; 0 leaves the choice to torch.", MACHINE, changes_result=False)
     compile: bool = _field(False, "Compile the training step (needs a C++ compiler; slow start).", MACHINE)
     deterministic: bool = _field(False, "Use deterministic kernels only, also on CUDA.", MACHINE)

@@ -7,6 +7,7 @@ from any step draws what it would have drawn.
 """
 
 import json
+import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -64,9 +65,11 @@ class Trainer:
         self.steps = -(-len(data.x) // config.batch)
         self.stop_requested: str | None = None  # set by a signal's handler; looked at after each step
 
-    def run(self, *, resume: bool = False) -> dict[str, Any]:
-        """Train to the end and write `result.json`."""
+    def run(self, *, resume: bool = False, again: bool = False) -> dict[str, Any]:
+        """Train to the end and write `result.json`; `resume` goes on with the run in the folder, `again` deletes it."""
         with self._lock(), machine.settings(self.config), machine.out_of_memory_explained(self):
+            if again:
+                self._delete()
             self.state = self._start(resume)
             self._place_data()
             self._tell("started", self)
@@ -93,6 +96,17 @@ class Trainer:
         self.state = self._new_state()
         self.save()
         return self.state
+
+    def _delete(self) -> None:
+        """Delete the run in the folder, and nothing that is not one; the lock is held."""
+        there = [path for path in self.folder.iterdir() if path.name != ".lock"]
+        if there and not (self.folder / "config.toml").exists():
+            raise RunError(f"{self.folder} is not a run's folder", "--again deletes runs only; choose another --out")
+        for path in there:
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
 
     def _new_state(self) -> State:
         options = {"seed": self.config.seed, "dtype": self.dtype, "device": self.device}
@@ -240,8 +254,7 @@ class Trainer:
         for index in error.lanes:
             lane = state.active[index]
             where = {"lane": lane, "epoch": state.epoch + 1, "step": state.step + 1, "layer": error.layer}
-            arrays = self.backend.export(self.backend.select(state.lanes, [index]))
-            checkpoint.save(self.folder / f"stopped-lane{lane}", arrays, where)
+            checkpoint.save(self.folder / f"stopped-lane{lane}", self._last_good(index, lane), where)
             state.stopped.append(where)
             place = f"in epoch {where['epoch']}, step {where['step']}, from {error.layer} on"
             title = self.config.lanes[lane].title
@@ -251,6 +264,17 @@ class Trainer:
         state.losses[1:] = [state.losses[1][kept]] if kept else []
         state.lanes = self.backend.select(state.lanes, kept) if kept else None
         state.active = [state.active[index] for index in kept]
+
+    def _last_good(self, index: int, lane: int) -> dict[str, np.ndarray]:
+        """The lane as it is, or as the newest checkpoint has it: a device is not looked at after every step."""
+        arrays = self.backend.export(self.backend.select(self.state.lanes, [index]))
+        found = checkpoint.newest(self.folder / "checkpoint", lambda text: None)
+        if found is None or all(np.isfinite(array).all() for array in arrays.values()):
+            return arrays
+        saved, state = found
+        at = state["active"].index(lane)
+        own = {name.removeprefix("lanes/"): array for name, array in saved.items() if name.startswith("lanes/")}
+        return {name: array if array.ndim == 0 else array[at : at + 1] for name, array in own.items()}
 
     def _close_epoch(self) -> tuple[list[Row], dict[str, float]]:
         """Evaluate, mix, evaluate again, measure the bias; the rows of `metrics.jsonl` and where the time went."""
@@ -334,7 +358,7 @@ class Trainer:
 
     def _reset_losses(self, state: State) -> None:
         shapes = [()] if state.lanes is None else [(), (len(state.active),)]
-        state.losses = [self.backend.place(np.zeros(shape), device=self.device) for shape in shapes]
+        state.losses = [self.backend.place(np.zeros(shape), device=self.device) for shape in shapes]  # in float64
 
     def _write_lines(self, name: str, rows: list[dict[str, Any]]) -> None:
         self._write(name, "".join(json.dumps(row) + "\n" for row in rows))

@@ -178,3 +178,16 @@ def test_plot_of_what_is_no_run(tmp_path):
     result = CliRunner().invoke(app, ["plot", str(tmp_path)])
     assert result.exit_code == 2
     assert "name the folder of a run" in result.stderr
+
+
+def test_again_does_not_delete_a_run_under_way(data, tmp_path):
+    """Another process holds the folder's lock: its files stay as they are."""
+    from filelock import FileLock
+
+    assert run("--data", data, *SMALL, "--out", "run", "--quiet").exit_code == 0
+    before = sorted(path.name for path in Path("run").iterdir())
+    with FileLock("run/.lock"):
+        result = run("--data", data, *SMALL, "--out", "run", "--again")
+    assert result.exit_code == 2
+    assert "another process is training in run" in result.stderr
+    assert sorted(path.name for path in Path("run").iterdir()) == before
