@@ -32,9 +32,9 @@ def matrix(spec: Spec, weight: Tensor | None = None, *, layout: str | None = Non
     """
     checks.layout_known(layout)
     _check_weight(spec, weight)
-    weight = torch.ones(()) if weight is None else weight.contiguous()
+    weight = torch.ones(()) if weight is None else weight
     if layout == "sparse":
-        return _sparse(spec, weight)
+        return _sparse(spec, weight.contiguous())
     w_p = weight.new_zeros(spec.matrix_shape)
     for entries, numbers in _views(w_p, spec, weight):
         entries.copy_(numbers)
@@ -105,14 +105,14 @@ def interpolate(dense: Tensor, spec: Spec, weight: Tensor | None, alpha: Any, *,
     _check_weight(spec, weight, beside=dense)
     checks.mode_known(mode)
     alphas = checks.alphas(alpha, None if dense.ndim == 2 else len(dense))
-    weight = dense.new_ones(()) if weight is None else weight.contiguous()
+    weight = dense.new_ones(()) if weight is None else weight
     fused = kernels.usable(dense)
     for lane, a in zip(dense if dense.ndim == 3 else (dense,), alphas, strict=True):
         if a == 0:
             continue
         keep = 1 - a if mode == "interpolate" else 1.0
         if fused:
-            kernels.interpolate(lane, spec, weight, keep, a)
+            kernels.interpolate(lane, spec, weight.contiguous(), keep, a)
         else:
             _interpolate(lane, spec, weight, keep, a)
     return dense
@@ -185,21 +185,28 @@ def to_numpy(array: Tensor) -> np.ndarray:
 def _views(dense: Tensor, spec: Spec, weight: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """For each diagonal its entries of one contiguous matrix, and the weight's numbers that belong there, as views."""
     entry, number = dense.storage_offset(), weight.storage_offset()
-    for sizes, steps, start, own_steps, own_start in _strides(spec):
+    for sizes, steps, start, own_steps, own_start in _strides(spec, weight.stride()):
         yield dense.as_strided(sizes, steps, entry + start), weight.as_strided(sizes, own_steps, number + own_start)
 
 
 @lru_cache(maxsize=1024)
-def _strides(spec: Spec) -> list[tuple[tuple[int, ...], tuple[int, ...], int, tuple[int, ...], int]]:
-    """For each diagonal: its sizes, then steps and start in `W`, then steps and start in the weight."""
-    m_in = spec.matrix_shape[1]
+def _strides(
+    spec: Spec, own: tuple[int, ...]
+) -> list[tuple[tuple[int, ...], tuple[int, ...], int, tuple[int, ...], int]]:
+    """For each diagonal: its sizes, then steps and start in `W`, then steps and start in a weight of strides `own`."""
+    m_in, shape = spec.matrix_shape[1], spec.weight_shape or ()
+
+    def in_weight(flat: int) -> int:
+        """Where the `flat`-th number is stored. It holds for steps too: an axis keeps to one dimension of the weight."""
+        return sum(int(digit) * step for digit, step in zip(np.unravel_index(flat, shape), own, strict=True))
+
     return [
         (
             tuple(axis.size for axis in diagonal.axes),
             tuple(axis.row * m_in + axis.column for axis in diagonal.axes),
             diagonal.row * m_in + diagonal.column,
-            tuple(axis.weight for axis in diagonal.axes),
-            diagonal.weight,
+            tuple(in_weight(axis.weight) for axis in diagonal.axes),
+            in_weight(diagonal.weight),
         )
         for diagonal in diagonals(spec)
     ]

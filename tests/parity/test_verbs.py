@@ -46,6 +46,18 @@ def test_a_verb_equals_the_reference_on_cuda(check, spec, dtype):
     check(spec, Numbers(spec, dtype, device="cuda"))
 
 
+@given(spec=specs.filter(lambda spec: spec.rank > 0))
+def test_a_weight_may_be_stored_in_any_order(spec):
+    """As a network's step stores it: the taps of a kernel first."""
+    numbers = Numbers(spec)
+    order = list(reversed(range(len(spec.weight_shape))))
+    weight = numbers.torch("weight").permute(order).contiguous().permute(order)
+    assert_same(accel.matrix(spec, weight), reference.matrix(spec, numbers.weight))
+    assert_same(accel.matrix(spec, weight, layout="sparse"), reference.matrix(spec, numbers.weight))
+    mixed = accel.interpolate(numbers.torch("dense"), spec, weight, 0.3)
+    assert_same(mixed, reference.interpolate(numbers.dense, spec, numbers.weight, 0.3))
+
+
 @given(spec=specs)
 def test_gradients_of_apply_are_those_of_the_matrix(spec):
     """`dx = dy W_P`, `dw` = for each weight the sum of `dy^T x` over the entries that it fills, `db` alike."""
