@@ -197,7 +197,7 @@ def _strides(
     m_in, shape = spec.matrix_shape[1], spec.weight_shape or ()
 
     def in_weight(flat: int) -> int:
-        """Where the `flat`-th number is stored. It holds for steps too: an axis keeps to one dimension of the weight."""
+        """Where the `flat`-th number is stored. For steps too: an axis keeps to one dimension of the weight."""
         return sum(int(digit) * step for digit, step in zip(np.unravel_index(flat, shape), own, strict=True))
 
     return [

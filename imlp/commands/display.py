@@ -7,6 +7,7 @@ from rich.console import Group
 from rich.live import Live
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from imlp.commands.console import err, out
 from imlp.train.callbacks import Callback, Row
@@ -54,7 +55,7 @@ class Watch(Callback):
         self._show()
 
     def warned(self, text: str) -> None:
-        err.print(f"[yellow]warning:[/] {text}")
+        err.print(Text.assemble(("warning: ", "yellow"), text))
 
     def close(self) -> None:
         """Give the terminal back, whatever ended the run."""
@@ -71,12 +72,16 @@ class Lines(Callback):
     """One plain line an epoch, for logs and pipes."""
 
     def started(self, trainer: Trainer) -> None:
+        self.images = 0
         if trainer.state.epoch or trainer.state.step:
             out.print(f"going on in epoch {trainer.state.epoch + 1} after step {trainer.state.step}", soft_wrap=True)
 
+    def stepped(self, trainer: Trainer, images: int) -> None:
+        self.images += images
+
     def epoch_ended(self, trainer: Trainer, rows: list[Row], seconds: dict[str, float]) -> None:
         parts = [f"{row['name']} {100 * row['test_accuracy']:.2f} %" for row in rows]
-        speed = len(trainer.data.x) / seconds["train"]
+        speed, self.images = self.images / max(seconds["train"], 1e-9), 0
         took, of = sum(seconds.values()), trainer.config.epochs
         line = f"epoch {rows[0]['epoch']}/{of}: {'; '.join(parts)} ({took:.1f} s, {speed:,.0f} images/s)"
         out.print(line, soft_wrap=True, markup=False)
@@ -108,7 +113,7 @@ def accuracy_table(titles: list[str], epochs: list[list[Row]]) -> Table:
 def result_table(result: dict[str, Any], prior_name: str) -> Table:
     """The end of a run: each model's test accuracy after and before the last mixing, its loss, its mean bias share."""
     table = Table(title=f"{result['network']} on {result['data']}, {result['epochs']} epochs", title_justify="left")
-    table.add_column("model", min_width=18)
+    table.add_column("model", min_width=18, overflow="fold")
     for column in ("parameters", "accuracy, %", "unmixed, %", "loss", "bias"):
         table.add_column(column, justify="right")
     for row in result["models"]:

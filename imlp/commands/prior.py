@@ -12,10 +12,11 @@ from scipy import sparse
 from imlp import init, kinds, reference
 from imlp.commands.console import out as console
 from imlp.commands.console import print_json, sizes, steps
-from imlp.errors import AlphaError, FileError
+from imlp.errors import AlphaError, FileError, SpecError
 from imlp.files import write_whole
 from imlp.spec import Spec
 
+MOST_ENTRIES = 100_000_000  # non-zeros; building them takes some 50 bytes each
 LARGEST_DENSE = 4 * 2**30  # bytes; a full matrix beyond this is refused, not attempted
 
 KindName = Literal[
@@ -87,6 +88,10 @@ def build_prior(
         "rows": rows, "cols": cols, "in_features": in_features, "out_features": out_features,
     }  # fmt: skip
     spec = kinds.make(kind, **{name: value for name, value in given.items() if value is not None})
+    if spec.nnz > MOST_ENTRIES:
+        raise SpecError(
+            f"the matrix would have {spec.nnz:,} non-zeros", f"take a geometry with at most {MOST_ENTRIES:,}"
+        )
     _check_alpha(alpha, spec)
     _check_suffix(out, (".npz", ".npy"))
     _check_suffix(plot, (".png", ".svg", ".pdf"))

@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Optional, get_args, get_origin
 
@@ -71,9 +72,13 @@ def config_of(file: Path | None, settings: dict[str, Any]) -> Config:
     values = configuration.read(file) if file is not None else {}
     lane = {f.name: settings.pop(f.name) for f in dataclasses.fields(Lane) if f.name in settings}
     if "options" in settings:
-        settings["options"] = {**values.get("options", {}), **dict(map(_option, settings["options"]))}
+        base = values.get("options", {})
+        if not isinstance(base, dict):
+            raise ConfigError(f"options is {base!r}", "give a table of the network's options")
+        settings["options"] = {**base, **dict(map(_option, settings["options"]))}
     values |= settings
-    if "lanes" not in values or "alpha" in lane:
+    values["lanes"] = [values["lanes"]] if isinstance(values.get("lanes"), dict) else values.get("lanes")
+    if values["lanes"] is None or "alpha" in lane:
         alphas = lane.pop("alpha", ["0.5"])
         values["lanes"] = [_lane(alpha, lane) for alpha in alphas]
     elif lane:
@@ -127,15 +132,20 @@ def train(
     chosen = config_of(config, settings)
     get_backend(chosen.backend)  # before anything slow: it names what is missing
     folder = out_folder or Path("runs") / f"{chosen.network}-{Path(chosen.data).name}-{chosen.identity}"
-    if not again and _already_done(folder, chosen, json):
-        return
     data = load_data(chosen, quiet=quiet or json)
     trainer = Trainer(chosen, data, folder)
     if estimate:
         print_estimate(trainer, json)
         return
-    if check and chosen.backend == "accel":
-        verify_first(trainer, quiet=quiet or json)
+    result = None if again else trainer.finished()
+    if result is not None and not json:
+        out.print(f"this run is done already (--again would repeat it): {folder}", soft_wrap=True)
+    if result is not None:
+        print_json(result) if json else print_result(result, folder)
+        return
+    if check and chosen.backend == "accel" and trainer.network.interpolated:
+        with machine.settings(chosen):
+            verify_first(trainer, quiet=quiet or json)
     watch: Callback = display.Silent() if quiet or json else display.Watch() if err.is_terminal else display.Lines()
     trainer.callbacks.append(watch)
     if tensorboard:
@@ -144,13 +154,11 @@ def train(
         with stopping_on_signals(trainer):
             result = trainer.run(resume=resume, again=again)
     except Interrupted as stop:
-        if isinstance(watch, display.Watch):
-            watch.close()
+        watch.close()
         err.print(f"{stop}", soft_wrap=True, markup=False)
         raise typer.Exit(143 if trainer.stop_requested == "SIGTERM" else 130) from None
     finally:
-        if isinstance(watch, display.Watch):
-            watch.close()
+        watch.close()
     if json:
         print_json(result)
     else:
@@ -161,22 +169,6 @@ def print_result(result: dict[str, Any], folder: Path) -> None:
     out.print(display.result_table(result, PRIORS[result["network"]]))
     out.print(f"files: {folder}/ (config.toml, metrics.jsonl, result.json, checkpoint/)", soft_wrap=True)
     out.print(f"draw them: python cli.py plot {folder}", soft_wrap=True)
-
-
-def _already_done(folder: Path, config: Config, json: bool) -> bool:
-    """Whether the very same run is finished there; then its result is shown again."""
-    path = folder / "result.json"
-    if not path.exists():
-        return False
-    result = json_format.loads(path.read_text())
-    if result.get("identity") != config.identity:
-        return False
-    if json:
-        print_json(result)
-    else:
-        out.print(f"this run is done already (--again would repeat it): {folder}", soft_wrap=True)
-        print_result(result, folder)
-    return True
 
 
 def load_data(config: Config, *, quiet: bool) -> data_sets.Dataset:
@@ -224,10 +216,9 @@ def stopping_on_signals(trainer: Trainer) -> Iterator[None]:
 
 
 def _tensorboard(folder: Path) -> TensorBoard:
-    try:
-        return TensorBoard(folder / "tensorboard")
-    except ImportError as error:
-        raise ConfigError("TensorBoard is not installed", "install it with: pip install tensorboard") from error
+    if find_spec("tensorboard") is None:
+        raise ConfigError("TensorBoard is not installed", "install it with: pip install tensorboard")
+    return TensorBoard(folder / "tensorboard")
 
 
 def print_estimate(trainer: Trainer, json: bool) -> None:

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
+from rich.text import Text
 
 from imlp import kinds, networks, verify
 from imlp.commands.console import out, print_json, steps
@@ -58,7 +59,8 @@ def verify_command(
         _print(errors, tolerance, f"{title}:\nlargest relative error, at most {tolerance:g} is allowed", "layer")
         if whole:
             _print(networks_errors, tolerance, "and on whole networks", "network")
-        out.print("all equal within rounding" if passed else "[bold red]not equal: see the numbers marked in red")
+        told = "all equal within rounding" if passed else "not equal: see the numbers marked in red"
+        out.print(told, style="" if passed else "bold red")
     if not passed:
         raise typer.Exit(1)
 
@@ -94,7 +96,6 @@ def _print(errors: dict[str, dict[str, float]], tolerance: float, title: str, wh
     for verb in verbs:
         table.add_column(SHORT.get(verb, verb), justify="right")
     for name, row in errors.items():
-        marks = ["" if row[verb] <= tolerance else "[bold red]" for verb in verbs]
-        numbers = [f"{row[verb]:.0e}" if row[verb] else "0" for verb in verbs]
-        table.add_row(name, *(mark + number for mark, number in zip(marks, numbers, strict=True)))
+        cells = [(f"{row[verb]:.0e}" if row[verb] else "0", row[verb] <= tolerance) for verb in verbs]
+        table.add_row(name, *(Text(number, style="" if fine else "bold red") for number, fine in cells))
     out.print(table)

@@ -26,21 +26,28 @@ class Callback:
     def ended(self, trainer: "Trainer", result: dict[str, Any]) -> None:
         """After the last epoch, with what `result.json` holds."""
 
+    def close(self) -> None:
+        """Whatever has ended the run."""
+
 
 class TensorBoard(Callback):
     """Accuracy, loss and bias by epoch as TensorBoard's event files; the run's own files stay the truth."""
 
     def __init__(self, folder: Any):
+        self.folder = folder
+
+    def started(self, trainer: "Trainer") -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self.writer = SummaryWriter(str(folder))
+        self.writer = SummaryWriter(str(self.folder))
 
     def epoch_ended(self, trainer: "Trainer", rows: list[Row], seconds: dict[str, float]) -> None:
         for row in rows:
+            name = row["name"] if row["lane"] == "prior" else f"{row['lane']} {row['name']}"
             for key in ("test_accuracy", "test_loss", "train_loss"):
-                self.writer.add_scalar(f"{key}/{row['name']}", row[key], row["epoch"])
+                self.writer.add_scalar(f"{key}/{name}", row[key], row["epoch"])
             for layer, found in row.get("bias", {}).items():
-                self.writer.add_scalar(f"bias share {layer}/{row['name']}", found["share"], row["epoch"])
+                self.writer.add_scalar(f"bias share {layer}/{name}", found["share"], row["epoch"])
         self.writer.flush()
 
     def ended(self, trainer: "Trainer", result: dict[str, Any]) -> None:

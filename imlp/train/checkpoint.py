@@ -1,7 +1,7 @@
 """Checkpoints: one safetensors file each, its JSON header holding the rest; the last two are kept.
 
-A file is written whole or not at all, and carries a SHA-256 of its arrays, so that one that is damaged is noticed and
-the one before it is taken.
+A file is written whole or not at all, and carries a SHA-256 of all that it holds, so that one that is damaged is
+noticed and the one before it is taken.
 """
 
 import hashlib
@@ -25,7 +25,8 @@ def save(folder: Path, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any
     make_folder(folder)
     contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     path = folder / f"epoch{state['epoch']:05d}-step{state['step']:06d}.safetensors"
-    header = {"state": json.dumps(dict(state)), "sha256": _digest(contiguous)}
+    text = json.dumps(dict(state))
+    header = {"state": text, "sha256": _digest(contiguous, text)}
     with whole_file(path) as partial:
         try:
             save_file(contiguous, partial, metadata=header)
@@ -46,7 +47,7 @@ def newest(folder: Path, warn: Callable[[str], None]) -> tuple[dict[str, np.ndar
     paths = found(folder)
     for path in paths:
         try:
-            return _load(path)
+            return load(path)
         except (OSError, SafetensorError, ValueError, KeyError) as error:
             warn(f"the checkpoint {path} is damaged ({error}); going back to the one before it")
     if paths:
@@ -54,17 +55,18 @@ def newest(folder: Path, warn: Callable[[str], None]) -> tuple[dict[str, np.ndar
     return None
 
 
-def _load(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def load(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Arrays and state of one checkpoint; one that is damaged raises."""
     with safe_open(path, framework="numpy") as file:
-        header = file.metadata()
+        header = file.metadata() or {}
         arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-    if _digest(arrays) != header["sha256"]:
-        raise ValueError("its arrays do not have the checksum that was written")
+    if _digest(arrays, header["state"]) != header["sha256"]:
+        raise ValueError("it does not have the checksum that was written")
     return arrays, json.loads(header["state"])
 
 
-def _digest(arrays: Mapping[str, np.ndarray]) -> str:
-    sha = hashlib.sha256()
+def _digest(arrays: Mapping[str, np.ndarray], state: str) -> str:
+    sha = hashlib.sha256(state.encode())
     for name in sorted(arrays):
         sha.update(f"{name} {arrays[name].dtype} {arrays[name].shape}\n".encode())
         sha.update(arrays[name].reshape(-1).view(np.uint8).data)

@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args, get_origin
@@ -40,10 +40,17 @@ class Lane:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "alpha", str(Alpha.parse(self.alpha)))
+        if isinstance(self.layers, str) or not isinstance(self.layers, Iterable):
+            raise ConfigError(f"layers is {self.layers!r}", "give a list of layers' names")
         object.__setattr__(self, "layers", tuple(self.layers))
         object.__setattr__(self, "every", str(self.every))
         if self.every not in ("epoch", "step") and not (self.every.isdecimal() and int(self.every) >= 1):
             raise ConfigError(f"every is {self.every!r}", "use epoch, step, or a whole number of steps from 1")
+        rare = [s.kind for _, s in Alpha.parse(self.alpha).schedules if s.kind in ("end", "once")]
+        if rare and self.every != "epoch":
+            raise ConfigError(
+                f"alpha {rare[0]}:... mixes once, but every is {self.every!r}", "use every = epoch with it"
+            )
         if self.mode not in MODES:
             raise ConfigError(f"mode is {self.mode!r}", f"use {' or '.join(MODES)}")
 
@@ -110,7 +117,14 @@ class Config:
         lanes = self.lanes if isinstance(self.lanes, (list, tuple)) else (self.lanes,)
         object.__setattr__(self, "lanes", tuple(from_mapping(Lane, lane) for lane in lanes))
         options = self.options.items() if isinstance(self.options, Mapping) else self.options
-        object.__setattr__(self, "options", tuple(sorted((str(k), _frozen(v)) for k, v in options)))
+        try:
+            pairs = sorted((str(name), _frozen(value)) for name, value in options)
+        except (TypeError, ValueError):
+            raise ConfigError(f"options is {self.options!r}", "give a table of the network's options") from None
+        object.__setattr__(self, "options", tuple(pair for pair in pairs if pair[1] is not None))
+        image = dict(self.options).get("image", (1, 1, 1))
+        if not (isinstance(image, tuple) and len(image) == 3 and all(isinstance(size, int) for size in image)):
+            raise ConfigError(f"image is {image!r}", "give [channels, height, width]")
         known(self.network, networks.NETWORKS, "network")
         for name, value in (("epochs", 10), ("lr", 3e-4)) if self.data == "shapes" else (("epochs", 100), ("lr", 1e-4)):
             object.__setattr__(self, name, value if getattr(self, name) is None else getattr(self, name))
@@ -137,7 +151,18 @@ class Config:
         """The network for images and classes of the data; its own defaults where they are not known yet."""
         given = {"image": image, "classes": classes}
         options = {**{name: value for name, value in given.items() if value is not None}, **dict(self.options)}
-        return networks.make(self.network, **options)
+        try:
+            network = networks.make(self.network, **options)
+        except (TypeError, ValueError, IndexError) as error:
+            if isinstance(error, ImlpError):
+                raise
+            shown = ", ".join(f"{name}={value!r}" for name, value in self.options)
+            raise ConfigError(
+                f"{self.network} cannot be made with {shown}", "give each option a value like its default"
+            ) from error
+        if classes is not None and network.classes < classes:
+            raise ConfigError(f"classes is {network.classes}, but the data have {classes}", "leave the option out")
+        return network
 
     @property
     def identity(self) -> str:
@@ -207,8 +232,9 @@ def _shown(value: Any) -> str:
 
 
 def _toml(value: Any) -> str:
-    """Booleans, numbers, strings and lists of them look in TOML as they look in JSON."""
-    return json.dumps(list(value) if isinstance(value, tuple) else value)
+    """Booleans, numbers, strings and lists of them look in TOML as they look in JSON, but for inf, nan and DEL."""
+    text = json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
+    return {"Infinity": "inf", "-Infinity": "-inf", "NaN": "nan"}.get(text, text.replace("\x7f", "\\u007f"))
 
 
 def _typed(f: "dataclasses.Field[Any]", value: Any) -> Any:

@@ -28,6 +28,8 @@ def parameters(run: str | Path, lane: int | str = 0) -> tuple[Network, dict[str,
     zero is the mean only after standardising.
     """
     folder = Path(run)
+    if not (folder / "config.toml").exists():
+        raise RunError(f"{folder} is not a run's folder", "name the folder of a run of train")
     config: Config = from_mapping(Config, read(folder / "config.toml"))
     found = checkpoint.newest(folder / "checkpoint", lambda text: None)
     if found is None:

@@ -30,6 +30,10 @@ from imlp.train.data import Dataset
 from imlp.train.lanes import Mixer
 
 SAVED = ("active", "epoch", "step", "rows", "stopped", "times")  # of a State, beside its models and losses
+OWN = (  # the files of a run
+    "config.toml", "env.json", "metrics.jsonl", "times.jsonl", "result.json", "run.png", "checkpoint", "stopped-lane*",
+    "tensorboard", "lane*.*", "prior.*", ".*.part",
+)  # fmt: skip
 ORDER, CROPS = 1, 2  # streams of the seed; 0 is the initial weights
 EVALUATE = 1000  # images at a time
 
@@ -84,10 +88,11 @@ class Trainer:
     # Starting, and going on
 
     def _start(self, resume: bool) -> State:
-        there = checkpoint.found(self.folder / "checkpoint")
-        if there and not resume:
-            raise RunError(f"there is a run in {self.folder}", "go on with it: --resume; or start it anew: --again")
         self._check_same()
+        if checkpoint.found(self.folder / "checkpoint") and not resume:
+            raise RunError(f"there is a run in {self.folder}", "go on with it: --resume; or start it anew: --again")
+        for left_over in (*self.folder.glob(".*.part"), *self.folder.glob("checkpoint/.*.part")):
+            left_over.unlink(missing_ok=True)  # of a process that was killed while it wrote; the lock is ours
         loaded = checkpoint.newest(self.folder / "checkpoint", lambda text: self._tell("warned", text))
         if loaded is not None:
             return self._restored(*loaded)
@@ -99,14 +104,15 @@ class Trainer:
 
     def _delete(self) -> None:
         """Delete the run in the folder, and nothing that is not one; the lock is held."""
-        there = [path for path in self.folder.iterdir() if path.name != ".lock"]
-        if there and not (self.folder / "config.toml").exists():
+        if (self.folder / "config.toml").exists():
+            from_mapping(Config, read(self.folder / "config.toml"))  # refuses a file that only has the name
+        elif any(path.name != ".lock" for path in self.folder.iterdir()):
             raise RunError(f"{self.folder} is not a run's folder", "--again deletes runs only; choose another --out")
-        for path in there:
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
+        for path in [path for pattern in OWN for path in self.folder.glob(pattern)]:
+            try:
+                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+            except OSError as error:
+                raise FileError(f"cannot delete {path}: {error.strerror or error}", "delete it by hand") from error
 
     def _new_state(self) -> State:
         options = {"seed": self.config.seed, "dtype": self.dtype, "device": self.device}
@@ -185,6 +191,15 @@ class Trainer:
                 times.append(time.perf_counter() - begin)
             return float(np.median(times[1:]))
 
+    def finished(self) -> dict[str, Any] | None:
+        """The result of this very run on these very data, if it is in the folder."""
+        try:
+            found = json.loads((self.folder / "result.json").read_text())
+            same = (found["identity"], found["data_digest"]) == (self.config.identity, self.data.digest)
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return found if same else None
+
     # One epoch
 
     def _epoch(self) -> None:
@@ -203,6 +218,7 @@ class Trainer:
                 raise Interrupted(f"stopped by {self.stop_requested} {where}", "nothing is lost: go on with --resume")
             if time.monotonic() - self.saved > 60 * config.save_minutes and state.step < self.steps:
                 self.save()
+        self._refuse_non_finite_sums()
         trained = time.monotonic()
         rows, spent = self._close_epoch()
         state.rows += rows
@@ -247,6 +263,16 @@ class Trainer:
         """At every step where that costs nothing; on a device that would have to be waited for, at every 50th."""
         return self.device == "cpu" or self.state.step % 50 == 0
 
+    def _refuse_non_finite_sums(self) -> None:
+        """What the checks of some steps have missed shows in the epoch's sum; nothing of it may reach a checkpoint."""
+        sums = [np.atleast_1d(self.backend.to_numpy(total)) for total in self.state.losses]
+        if not np.isfinite(sums[0]).all():
+            remedy = "its last good state is in checkpoint/; try a smaller --lr"
+            raise RunError(f"the prior's loss is not finite in epoch {self.state.epoch + 1}", remedy)
+        wrong = np.flatnonzero(~np.isfinite(sums[1])).tolist() if len(sums) > 1 else []
+        if wrong:
+            self._stop_lanes(NonFiniteError(wrong, "an earlier step"))
+
     def _stop_lanes(self, error: NonFiniteError) -> None:
         """Take lanes whose loss is not finite out of the stack; the others go on as if nothing had happened."""
         state = self.state
@@ -266,15 +292,17 @@ class Trainer:
         state.active = [state.active[index] for index in kept]
 
     def _last_good(self, index: int, lane: int) -> dict[str, np.ndarray]:
-        """The lane as it is, or as the newest checkpoint has it: a device is not looked at after every step."""
-        arrays = self.backend.export(self.backend.select(self.state.lanes, [index]))
-        found = checkpoint.newest(self.folder / "checkpoint", lambda text: None)
-        if found is None or all(np.isfinite(array).all() for array in arrays.values()):
-            return arrays
-        saved, state = found
-        at = state["active"].index(lane)
-        own = {name.removeprefix("lanes/"): array for name, array in saved.items() if name.startswith("lanes/")}
-        return {name: array if array.ndim == 0 else array[at : at + 1] for name, array in own.items()}
+        """The lane as the newest checkpoint has it in which all its numbers are finite; as it is, if there is none."""
+        for path in checkpoint.found(self.folder / "checkpoint"):
+            saved, state = checkpoint.load(path)
+            if lane in state["active"]:
+                at = state["active"].index(lane)
+                own = {name[6:]: array for name, array in saved.items() if name.startswith("lanes/")}
+                arrays = {name: array if array.ndim == 0 else array[at : at + 1] for name, array in own.items()}
+                if all(np.isfinite(array).all() for array in arrays.values()):
+                    return arrays
+        found: dict[str, np.ndarray] = self.backend.export(self.backend.select(self.state.lanes, [index]))
+        return found
 
     def _close_epoch(self) -> tuple[list[Row], dict[str, float]]:
         """Evaluate, mix, evaluate again, measure the bias; the rows of `metrics.jsonl` and where the time went."""
@@ -349,6 +377,7 @@ class Trainer:
             "identity": self.config.identity,
             "network": self.network.name,
             "data": self.data.name,
+            "data_digest": self.data.digest,
             "epochs": state.epoch,
             "parameters": {kind: self.network.n_parameters(dense=kind == "dense") for kind in ("prior", "dense")},
             "interpolated": self.network.n_interpolated,

@@ -28,8 +28,8 @@ def device(config: "Config") -> str:
     if config.device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"  # mps only by name: nobody has tried it yet
     try:
-        torch.zeros(1, dtype=getattr(torch, config.dtype), device=config.device)
-    except (RuntimeError, AssertionError, TypeError) as error:
+        torch.zeros(1, dtype=getattr(torch, config.dtype), device=config.device).cpu()
+    except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]
         raise ConfigError(f"device {config.device!r} does not work: {reason}", "use auto or cpu") from error
     return config.device
@@ -68,12 +68,16 @@ def memory(network: Network, *, lanes: int, batch: int, itemsize: int, images: i
 
 
 def free_memory(device: str) -> int:
-    """Bytes that could be had there now."""
+    """Bytes that a run could have there now, those that this process has reserved included."""
     if device.startswith("cuda"):
         import torch
 
-        return int(torch.cuda.mem_get_info(device)[0])
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return int(torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device))
+    try:
+        with open("/proc/meminfo") as file:
+            return next(int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):  # not Linux: the memory that there is at all
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 @contextmanager

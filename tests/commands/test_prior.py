@@ -145,6 +145,7 @@ def test_a_weight_file_that_will_not_do(name, message, tmp_path):
         ("--out missing/m.npz", "choose a folder that exists"),
         ("--plot missing/m.png", "choose a folder that exists"),
         ("--kind patchify --kernel 3", "--kernel does not apply to kind patchify; it takes --image, --patch"),
+        ("--kind transpose --rows 100000 --cols 100000", "take a geometry with at most"),
         ("--image 3x224x224 --out-channels 16 --alpha 0.5", "leave --alpha out"),
         ("--image 3x224x224 --out-channels 16 --out m.npy", "write .npz instead"),
     ],

@@ -142,6 +142,13 @@ def test_tensorboard(data):
         ("--data nothing.npz", "nothing.npz"),
         ("--config missing.toml", "cannot read missing.toml"),
         ("--train-size 100000", "--train-size is 100000"),
+        ("--options image=5", "give .channels, height, width."),
+        ("--options classes=2", "classes is 2, but the data have 3"),
+        ("--options strides=[]", "cannot be made with|strides"),
+        ("--options strides=2", "cannot be made with|strides"),
+        ("--options kernel=a", "cannot be made with|kernel"),
+        ("--alpha end:0.5@step", "mixes once, but every is 'step'"),
+        ("--layers conv --layers 7", "unknown layer of cnn with a prior: 'conv'"),
     ],
 )
 def test_bad_input_gives_one_line_with_the_remedy(arguments, message, data):
@@ -191,3 +198,80 @@ def test_again_does_not_delete_a_run_under_way(data, tmp_path):
     assert result.exit_code == 2
     assert "another process is training in run" in result.stderr
     assert sorted(path.name for path in Path("run").iterdir()) == before
+
+
+def test_again_keeps_what_is_not_the_runs(data):
+    assert run("--data", data, *SMALL, "--out", "run", "--quiet").exit_code == 0
+    Path("run/notes.txt").write_text("mine")
+    assert run("--data", data, *SMALL, "--out", "run", "--again", "--quiet").exit_code == 0
+    assert Path("run/notes.txt").read_text() == "mine"
+
+
+def test_again_does_not_take_any_config_toml_for_a_run(data):
+    Path("other").mkdir()
+    Path("other/config.toml").write_text('title = "x"')
+    Path("other/metrics.jsonl").write_text("mine")
+    result = run("--data", data, *SMALL, "--out", "other", "--again")
+    assert result.exit_code == 2
+    assert Path("other/metrics.jsonl").read_text() == "mine"
+
+
+def test_again_with_tensorboard(data):
+    needs("accel")
+    needs("tensorboard")
+    for _ in range(2):
+        result = run("--data", data, *SMALL, "--out", "run", "--again", "--tensorboard", "--quiet")
+        assert result.exit_code == 0, result.output
+    assert list(Path("run/tensorboard").iterdir())
+
+
+def test_a_result_on_other_data_or_a_damaged_one_is_not_taken_for_this_run(data, tmp_path):
+    assert run("--data", data, *SMALL, "--out", "run", "--quiet").exit_code == 0
+    tiny.save_npz(tmp_path / "bars.npz", n=70)
+    assert "not those that run was trained on" in run("--data", data, *SMALL, "--out", "run", "--resume").stderr
+    tiny.save_npz(tmp_path / "bars.npz")
+    Path("run/result.json").write_text("")
+    assert run("--data", data, *SMALL, "--out", "run", "--resume", "--quiet").exit_code == 0
+    assert json.loads(Path("run/result.json").read_text())["epochs"] == 2
+
+
+def test_an_estimate_of_a_run_that_is_done(data):
+    assert run("--data", data, *SMALL, "--quiet").exit_code == 0
+    assert "seconds_a_step" in run("--data", data, *SMALL, "--estimate", "--json").stdout
+
+
+def test_a_folder_of_another_run_is_not_recommended_for_resuming(data):
+    assert run("--data", data, *SMALL, "--out", "run", "--quiet").exit_code == 0
+    result = run("--data", data, *SMALL, "--out", "run", "--alpha", "0.3")
+    assert "holds another run (lanes: I-MLP alpha 0.5 there, I-MLP alpha 0.3 here)" in result.stderr
+
+
+def test_names_with_brackets_are_printed_as_they_are(data):
+    result = run("--data", data, *SMALL, "--out", "x[bold]y[/]", "--quiet")
+    assert result.exit_code == 0, result.output
+    assert "x[bold]y[/]" in result.stdout
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "options = 3",
+        "lanes = 3",
+        '[[lanes]]\nlayers = "conv1"',
+        "[[lanes]]\nlayers = 3",
+        "options = ['a']",
+        "epochs = 'x'",
+    ],
+)
+def test_a_file_with_odd_settings_is_refused(text, data):
+    Path("c.toml").write_text(text)
+    result = run("--config", "c.toml", "--data", data, "--backend", "reference")
+    assert result.exit_code == 2, result.output
+    assert result.stderr.count("\n") == 1
+
+
+def test_one_table_of_lanes_is_a_lane(data):
+    Path("c.toml").write_text("[lanes]\nalpha = {conv1 = 0.5, conv2 = 'decay:0.5:1'}\n")
+    result = run("--config", "c.toml", "--data", data, *SMALL, "--every", "step", "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["models"][1]["name"] == "I-MLP alpha conv1=0.5,conv2=decay:0.5:1, every step"

@@ -28,6 +28,15 @@ def test_every_setting_survives_a_toml_file(tmp_path):
     assert set(OTHER) == {f.name for f in dataclasses.fields(Config)}
 
 
+@pytest.mark.parametrize(
+    "settings", [{"save_minutes": float("inf")}, {"data": "t\U0001f600\x7f.npz"}, {"options": {"interpolated": None}}]
+)
+def test_odd_values_survive_a_toml_file_too(settings, tmp_path):
+    config = from_mapping(Config, settings)
+    (tmp_path / "c.toml").write_text(to_toml(config), encoding="utf-8")
+    assert from_mapping(Config, read(tmp_path / "c.toml")) == config
+
+
 def test_every_setting_is_an_option_with_its_help():
     shown = CliRunner().invoke(app, ["train", "--help"], env={"COLUMNS": "300", "TERMINAL_WIDTH": "300"}).stdout
     for f in (*dataclasses.fields(Config), *dataclasses.fields(Lane)):

@@ -105,6 +105,11 @@ def test_the_last_two_checkpoints_are_kept(tmp_path):
     assert names == ["epoch00003-step000000.safetensors", "epoch00002-step000000.safetensors"]
 
 
+def changed_state(content: bytes) -> bytes:
+    assert b"test_loss" in content
+    return content.replace(b"test_loss", b"test_lass", 1)
+
+
 def truncated(content: bytes) -> bytes:
     return content[: len(content) // 2]
 
@@ -113,7 +118,9 @@ def flipped(content: bytes) -> bytes:
     return content[:-100] + bytes([content[-100] ^ 1]) + content[-99:]
 
 
-@pytest.mark.parametrize("harm", [truncated, flipped, lambda content: b"", lambda content: b"\0" * len(content)])
+@pytest.mark.parametrize(
+    "harm", [truncated, flipped, changed_state, lambda content: b"", lambda content: b"\0" * len(content)]
+)
 def test_a_damaged_checkpoint_falls_back_to_the_one_before_it(harm, tmp_path):
     tiny.run(tmp_path / "whole", lanes=LANES)
     with pytest.raises(Interrupted):
@@ -150,25 +157,28 @@ def command(folder: Path, data: Path, *more: str) -> list[str]:
 
 @pytest.mark.parametrize(("backend", "kills"), [("accel", 8), ("reference", 12)])
 def test_kill_9_at_random_moments_and_the_same_bits_in_the_end(backend, kills, tmp_path):
-    """Twenty kills in all. Each process is killed at a random moment of its training, and the next one goes on."""
+    """Twenty kills in all, each at a random moment of training: after a checkpoint of its own, before the end."""
     if backend == "accel":
         needs("accel")
     data = tiny.save_npz(tmp_path / "bars.npz")
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    begin = time.monotonic()
-    subprocess.run(command(whole, data, "--backend", backend), cwd=ROOT, check=True, capture_output=True)
-    duration = time.monotonic() - begin
+    arguments = ["--backend", backend, "--epochs", "60"]
+    subprocess.run(command(whole, data, *arguments), cwd=ROOT, check=True, capture_output=True)
     moments = random.Random(0)
     for _ in range(kills):
-        process = subprocess.Popen(
-            command(broken, data, "--backend", backend, "--resume"), cwd=ROOT, stdout=subprocess.DEVNULL
-        )
-        time.sleep(moments.uniform(0.3, 1) * duration)
+        before = checkpoint.found(broken / "checkpoint")[:1]
+        process = subprocess.Popen(command(broken, data, *arguments, "--resume"), cwd=ROOT, stdout=subprocess.DEVNULL)
+        while checkpoint.found(broken / "checkpoint")[:1] == before:
+            assert process.poll() is None
+            time.sleep(0.002)
+        time.sleep(moments.uniform(0, 0.2))
+        assert process.poll() is None
         process.kill()
         process.wait()
-    subprocess.run(command(broken, data, "--backend", backend, "--resume"), cwd=ROOT, check=True, capture_output=True)
+        assert not (broken / "result.json").exists()
+    subprocess.run(command(broken, data, *arguments, "--resume"), cwd=ROOT, check=True, capture_output=True)
     assert_same_outcome(whole, broken)
-    assert not list(broken.rglob("*.part")) or all(path.suffix == ".part" for path in broken.rglob(".*"))
+    assert not list(broken.rglob("*.part"))
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -250,11 +260,16 @@ def test_a_folder_that_cannot_be_written(tmp_path):
 # Numbers that are not finite
 
 
-def poison(folder: Path, lane: int, name: str) -> None:
-    """Put an infinity into one lane of the newest checkpoint."""
-    arrays, state = checkpoint.newest(folder / "checkpoint", pytest.fail)
-    arrays[f"lanes/{name}"][lane].flat[0] = np.inf
-    checkpoint.save(folder / "checkpoint", arrays, state)
+class Poison(Callback):
+    """Puts an infinity into one lane of the model under way, after so many steps."""
+
+    def __init__(self, steps: int, lane: int, name: str):
+        self.left, self.lane, self.name = steps, lane, name
+
+    def stepped(self, trainer: Trainer, images: int) -> None:
+        self.left -= 1
+        if self.left == 0:
+            trainer.state.lanes.parameters[self.name][self.lane, ..., 0] = np.inf
 
 
 @pytest.mark.parametrize("backend", ["reference", "accel"])
@@ -262,18 +277,15 @@ def test_a_loss_that_is_not_finite_stops_the_lane_and_not_the_run(backend, tmp_p
     if backend == "accel":
         needs("accel")
     tiny.run(tmp_path / "whole", backend=backend, lanes=LANES)
-    with pytest.raises(Interrupted):
-        tiny.run(tmp_path / "a", StopAt(6), backend=backend, lanes=LANES)
-    poison(tmp_path / "a", 1, "conv2.weight")
     warnings = Warnings()
-    trainer = tiny.run(tmp_path / "a", warnings, backend=backend, lanes=LANES, resume=True)
+    trainer = tiny.run(tmp_path / "a", Poison(6, 1, "conv2.weight"), warnings, backend=backend, lanes=LANES)
     assert trainer.state.stopped == [{"lane": 1, "epoch": 2, "step": 3, "layer": "conv2"}]
     assert trainer.state.active == [0, 2, 3]
     assert "lane 1 (I-MLP alpha 0.3, every 3 steps) stopped" in warnings.texts[0]
     assert "epoch 2, step 3, from conv2 on" in warnings.texts[0]
     arrays, state = checkpoint.newest(tmp_path / "a" / "stopped-lane1", pytest.fail)
     assert state["layer"] == "conv2"
-    assert np.isfinite(arrays["conv1.weight"]).all()
+    assert all(np.isfinite(array).all() for array in arrays.values())
     result = json.loads((tmp_path / "a" / "result.json").read_text())
     assert [row["lane"] for row in result["models"]] == ["prior", 0, 2, 3]
     whole = [json.loads(line) for line in (tmp_path / "whole" / "metrics.jsonl").read_text().splitlines()]
@@ -283,11 +295,18 @@ def test_a_loss_that_is_not_finite_stops_the_lane_and_not_the_run(backend, tmp_p
         assert row["test_loss"] == pytest.approx(last[row["lane"]]["test_loss"], rel=1e-9)
 
 
+def test_a_device_that_is_looked_at_now_and_then_saves_no_broken_lane(tmp_path, monkeypatch):
+    """As on CUDA: the check of the steps misses it, the sum of the epoch does not."""
+    monkeypatch.setattr(Trainer, "_check_finite", property(lambda trainer: False))
+    trainer = tiny.run(tmp_path, Poison(6, 1, "conv2.weight"), Warnings(), lanes=LANES)
+    assert [stop["lane"] for stop in trainer.state.stopped] == [1]
+    for folder in ("checkpoint", "stopped-lane1"):
+        for path in checkpoint.found(tmp_path / folder):
+            assert all(np.isfinite(array).all() for array in checkpoint.load(path)[0].values())
+
+
 def test_when_every_lane_has_stopped_the_prior_goes_on(tmp_path):
-    with pytest.raises(Interrupted):
-        tiny.run(tmp_path, StopAt(2), lanes=tiny.lanes(0))
-    poison(tmp_path, 0, "head.bias")
-    trainer = tiny.run(tmp_path, Warnings(), lanes=tiny.lanes(0), resume=True)
+    trainer = tiny.run(tmp_path, Poison(2, 0, "head.bias"), Warnings(), lanes=tiny.lanes(0))
     assert trainer.state.lanes is None
     assert [row["lane"] for row in trainer.state.rows if row["epoch"] == 3] == ["prior"]
 
