@@ -135,11 +135,11 @@ def run_figure(rows: list[dict[str, Any]], title: str) -> Figure:
         (line,) = left.plot(
             epochs, [100 * row["test_accuracy"] for row in own], label=name, marker="o", markersize=3, **style
         )
-        if own[0]["lane"] == "prior":
+        if own[0]["lane"] == "prior" or not own[0]["bias"]:
             continue
         shares = [[found["share"] for found in row["bias"].values()] for row in own]
         right.plot(epochs, np.mean(shares, axis=1), color=line.get_color(), label=name, marker="o", markersize=3)
-    lane = next((row for row in rows if row["lane"] != "prior"), None)
+    lane = next((row for row in rows if row.get("bias")), None)
     if lane is not None:
         random = np.mean([found["random"] for found in lane["bias"].values()])
         right.axhline(random, color="grey", linestyle=":", label="random matrices")

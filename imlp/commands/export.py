@@ -28,7 +28,10 @@ def export(
         Path | None, typer.Option("--out", help="The file. Default: RUN/laneK with its suffix.")
     ] = None,
 ) -> None:
-    """Write a trained network: images (N, channels, height, width) from 0 to 1 in, logits out."""
+    """Write a trained network: images (N, channels, height, width) from 0 to 1 in, logits out.
+
+    The prior takes standardised images, (x - mean) / std by channel; both are written beside its weights.
+    """
     if lane != "prior" and not lane.isdecimal():
         raise RunError(f"--lane is {lane!r}", "give a number from 0, or prior")
     if lane == "prior" and format in ("torch", "onnx"):

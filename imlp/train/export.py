@@ -24,8 +24,8 @@ FORMATS = {"safetensors": ".safetensors", "npz": ".npz", "torch": ".pt2", "onnx"
 def parameters(run: str | Path, lane: int | str = 0) -> tuple[Network, dict[str, np.ndarray]]:
     """Network and parameters of a lane (or of the "prior") of a run, as its newest checkpoint has them.
 
-    A lane's first layer takes images from 0 to 1. The prior's is left as it is: a convolution pads with zeros, and
-    zero is the mean only after standardising.
+    A lane's first layer takes images from 0 to 1. The prior's is left as it is, for standardised images, with `mean`
+    and `std` beside it: a convolution pads with zeros, and zero is the mean only after standardising.
     """
     folder = Path(run)
     if not (folder / "config.toml").exists():
@@ -37,7 +37,7 @@ def parameters(run: str | Path, lane: int | str = 0) -> tuple[Network, dict[str,
     arrays, state = found
     network = config.make_network(tuple(state["image"]), state["classes"])
     if lane == "prior":
-        return network, _own(arrays, "prior/")
+        return network, {**_own(arrays, "prior/"), **{name: np.array(state[name]) for name in ("mean", "std")}}
     if lane not in state["active"]:
         known = ", ".join(map(str, [*state["active"], "prior"]))
         raise RunError(f"{folder} has no trained lane {lane!r}", f"it has {known}")

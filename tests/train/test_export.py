@@ -98,6 +98,7 @@ def test_the_prior_as_arrays(trained):
     assert run(folder, "--lane", "prior", "--format", "npz").exit_code == 0
     arrays = dict(np.load(folder / "prior.npz"))
     assert "head.weight" in arrays
+    assert arrays["mean"].shape == arrays["std"].shape == (1,)
     assert not any(name.startswith("adam.") for name in arrays)
 
 

@@ -47,7 +47,7 @@ def load(
     """
     if labels not in LABELS:
         raise DataError(f"unknown labels {labels!r}", f"use {' or '.join(LABELS)}")
-    if labels == "coarse" and str(name_or_path) in ("shapes", "cifar10"):
+    if labels == "coarse" and (str(name_or_path) in ("shapes", "cifar10") or str(name_or_path).endswith(".npz")):
         raise DataError(f"{name_or_path} has no coarse labels", "only cifar100 has; leave labels out")
     if str(name_or_path) == "shapes":
         data = shapes.load(store.data_root(root), train_size, test_size, seed=seed, progress=progress)
