@@ -46,9 +46,11 @@ def identity_matrix(spec: Spec, weight: Tensor) -> Tensor:
 
 def compare(name: str, repeats: int, device: str) -> None:
     """One network's interpolated layers: all of them in a row, as a training run meets them."""
-    specs = [layer.spec for layer in networks.make(name).layers]
+    network = networks.make(name)
+    specs = [layer.spec for layer in network.layers]
     dense = [torch.randn(spec.matrix_shape, device=device) for spec in specs]
-    weights = [torch.randn(spec.weight_shape, device=device) for spec in specs]
+    prior = accel.init(network, dense=False, seed=0, device=device)  # its weights as a training step stores them
+    weights = [prior.parameters[f"{layer.name}.weight"] for layer in network.layers]
     alpha = 1e-4
 
     def each(action: Callable[[Tensor, Spec, Tensor], object]) -> Callable[[], None]:

@@ -10,10 +10,10 @@ SPECS: list[Spec] = [
     Conv((2, 7, 5), 3, kernel=(3, 2), stride=(2, 1), padding=(1, 0)),
     Conv((4, 9, 6), 6, kernel=(2, 3), stride=(1, 2), padding=(2, 1), dilation=(3, 2), groups=2),
     Conv((3, 5, 5), 3, kernel=3, padding=1, groups=3),
-    Conv((2, 6, 3), 2, kernel=(3, 1), dilation=(2, 1)),
     Conv((2, 1, 1), 3, kernel=3, padding=1),
-    Conv((64, 2, 6), 2, kernel=(1, 3), dilation=(1, 2)),  # as many channels as change the way it is cut
-    Conv((64, 3, 3), 2, kernel=3, stride=2, padding=1),
+    Conv((8, 6, 3), 2, kernel=(3, 1), dilation=(2, 1)),  # as many channels as change the way it is cut
+    Conv((8, 3, 3), 2, kernel=3, stride=2, padding=1),
+    Conv((16, 4, 2), 4, kernel=3, padding=1, groups=2),
     Conv((1, 2, 2), 2, kernel=3, stride=2, padding=1),
     Conv((1, 3, 4), 2, kernel=1, stride=3, padding=4),
     Conv((1, 1, 1), 1, kernel=(2, 1), padding=(2, 0), dilation=(3, 1)),  # no tap ever meets the image

@@ -2,8 +2,8 @@
 
 Kernel tap `(i, j)` fills `W[(o, y, x), (c, y s + i d - p, x s + j d - p)]`: a step in `y` or `x` moves row and column
 at once, so that each tap is a strided diagonal of `(o, y, x, c, v, u)`, cut off where it would leave the image.
-Outputs that meet the same taps can share one diagonal with an axis over those taps, where that makes fewer of them.
-On one of the two axes that is faster than a diagonal a tap, on both it is slower: the innermost loop gets too short.
+Outputs that meet the same kernel rows can share one diagonal with an axis over those rows. That pays for a middling
+number of channels; with fewer, or with so many that a loop over them is long, a diagonal for each tap is faster.
 """
 
 from itertools import groupby, product
@@ -14,7 +14,7 @@ from torch.nn import functional
 from imlp.accel.diagonals import Axis, Diagonal
 from imlp.spec import Conv
 
-MANY = 64  # with so many input channels it pays to join the taps of a kernel row; with fewer, those of a column
+JOINED = range(8, 128)  # numbers of input channels for which kernel rows are joined
 
 
 def apply(spec: Conv, weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:
@@ -32,15 +32,14 @@ def diagonals(spec: Conv) -> list[Diagonal]:
         Axis(o_group, c_group * taps, h_out * w_out, 0),
         Axis(c_group, taps, 0, h_in * w_in),
     )
-    joined = 1 if c_group >= MANY else 0
-    rows, columns = (_runs(spec, axis) if axis == joined else _taps(spec, axis) for axis in (0, 1))
+    rows = _runs(spec) if c_group in JOINED else _taps(spec, 0)
     found = []
-    for (i_s, ys), (j_s, xs) in product(rows, columns):
+    for (i_s, ys), (j_s, xs) in product(rows, _taps(spec, 1)):
         i, j, y, x = i_s[0], j_s[0], ys[0], xs[0]
         v, u = y * s_y + i * d_y - p_y, x * s_x + j * d_x - p_x  # the pixel that the first tap meets first
-        kernel = (Axis(len(i_s), k_x, 0, d_y * w_in), Axis(len(j_s), 1, 0, d_x))
+        kernel = Axis(len(i_s), k_x, 0, d_y * w_in)
         places = (Axis(len(ys), 0, w_out, s_y * w_in), Axis(len(xs), 0, 1, s_x))
-        found.append(Diagonal((*channels, *kernel, *places), i * k_x + j, y * w_out + x, v * w_in + u))
+        found.append(Diagonal((*channels, kernel, *places), i * k_x + j, y * w_out + x, v * w_in + u))
     return found
 
 
@@ -49,15 +48,15 @@ def _taps(spec: Conv, axis: int) -> list[tuple[range, range]]:
     return [(range(t, t + 1), met) for t in range(spec.kernels[axis]) if (met := spec.outputs_reached(axis, t))]
 
 
-def _runs(spec: Conv, axis: int) -> list[tuple[range, range]]:
-    """Runs of outputs that meet the same taps, with those taps; or `_taps`, if those are fewer."""
-    by_tap = _taps(spec, axis)
+def _runs(spec: Conv) -> list[tuple[range, range]]:
+    """Runs of output rows that meet the same kernel rows, with those; or `_taps`, if they are fewer."""
+    by_tap = _taps(spec, 0)
 
-    def taps(output: int) -> tuple[int, ...]:
-        return tuple(t[0] for t, outputs in by_tap if output in outputs)
+    def taps(y: int) -> tuple[int, ...]:
+        return tuple(i_s[0] for i_s, ys in by_tap if y in ys)
 
     by_run = []
-    for met, run in groupby(range(spec.out_shape[1 + axis]), key=taps):
+    for met, run in groupby(range(spec.out_shape[1]), key=taps):
         first, *rest = run
         if met:
             by_run.append((range(met[0], met[-1] + 1), range(first, first + len(rest) + 1)))

@@ -28,6 +28,7 @@ from imlp.train.config import Config, Lane
 from imlp.train.loop import Interrupted, Trainer
 
 PRIORS = {"cnn": "S-CNN (prior)", "mixer": "MLP-Mixer (prior)", "mlp1": "S-CNN (prior)", "mlp2": "S-CNN (prior)"}
+TRAINED_WITH = ("bias", "apply", "gradients", "interpolate", "project")  # `verify` checks the others too
 RUN = "This run"
 
 
@@ -189,7 +190,8 @@ def verify_first(trainer: Trainer, *, quiet: bool) -> None:
     specs = {trainer.network.layer(name).spec for name in trainer.network.interpolated}
     begin, dtype = time.monotonic(), trainer.config.dtype
     with nullcontext() if quiet else err.status("checking the network against the reference"):
-        errors = [max(verify.layer_errors(s, dtype=dtype, device=trainer.device).values()) for s in specs]
+        options: dict[str, Any] = {"dtype": dtype, "device": trainer.device, "verbs": TRAINED_WITH}
+        errors = [max(verify.layer_errors(spec, **options).values()) for spec in specs]
     if max(errors) > verify.TOLERANCE[dtype]:
         raise RunError(
             f"accel differs from the reference by {max(errors):.1e} on this machine", "see: python cli.py verify"

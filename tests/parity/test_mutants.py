@@ -22,7 +22,6 @@ MUTANTS: dict[str, tuple[ModuleType, str, str]] = {
     "swapped axes": (convolution, "Axis(len(ys), 0, w_out, s_y * w_in)", "Axis(len(ys), 0, 1, s_x)"),
     "a forgotten stride": (convolution, "Axis(len(xs), 0, 1, s_x)", "Axis(len(xs), 0, 1, 1)"),
     "a forgotten dilation": (convolution, "Axis(len(i_s), k_x, 0, d_y * w_in)", "Axis(len(i_s), k_x, 0, w_in)"),
-    "a forgotten dilation, sideways": (convolution, "Axis(len(j_s), 1, 0, d_x)", "Axis(len(j_s), 1, 0, 1)"),
     "a forgotten group": (convolution, "o_group * h_out * w_out, c_group * h_in", "o_group * h_out * w_out, 0 * h_in"),
     "patches down instead of across": (patchify, "input=P, output=c * P * P", "input=P, output=P * P"),
     "a transpose the wrong way": (transpose, "input=spec.cols, output=1", "input=spec.rows, output=1"),
