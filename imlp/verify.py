@@ -131,7 +131,8 @@ def _gradients(accel: Any, spec: Spec, *numbers: Any) -> list[Any]:
     *arrays, dy, on_device = numbers
     leaves = [on_device(array) for array in arrays]
     wanted = [leaf.requires_grad_() for leaf in leaves if leaf is not None]
-    return list(torch.autograd.grad(accel.apply(spec, *leaves), wanted, on_device(dy)))
+    product = (accel.apply(spec, *leaves) * on_device(dy)).sum()  # a number: torch loads sympy for anything else
+    return list(torch.autograd.grad(product, wanted))
 
 
 def _adjoints(spec: Spec, weight: Any, x: np.ndarray, dy: np.ndarray) -> list[np.ndarray]:
