@@ -2,6 +2,8 @@
 
 import os
 import shutil
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -28,6 +30,10 @@ def _missing(name: str) -> str | None:
                 import tensorboard  # noqa: F401
             case "g++":
                 return None if shutil.which("g++") else "g++ is not installed"
+            case "chromium":
+                import playwright  # noqa: F401
+
+                return None if _chromium() else "neither chromium nor google-chrome is installed"
             case "gpu":
                 import torch
 
@@ -45,3 +51,35 @@ def needs(name: str) -> None:
     if name in os.environ.get("IMLP_REQUIRE", "").split(","):
         pytest.fail(f"IMLP_REQUIRE asks for {name}, but {reason}", pytrace=False)
     pytest.skip(reason, allow_module_level=True)
+
+
+def _chromium() -> str | None:
+    names = ("chromium", "chromium-browser", "google-chrome")
+    return next((path for name in names if (path := shutil.which(name))), None)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """The system's Chromium, headless, driven by playwright."""
+    needs("chromium")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        arguments = ["--no-sandbox", "--disable-background-networking"]
+        started = playwright.chromium.launch(executable_path=_chromium(), args=arguments)
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def page(browser: Any) -> Iterator[Any]:
+    """A new page that may not use the network; fails the test that made it print an error to the console."""
+    context = browser.new_context(offline=True)
+    opened = context.new_page()
+    errors: list[str] = []
+    opened.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    opened.on("pageerror", lambda error: errors.append(str(error)))
+    opened.on("request", lambda r: None if r.url.startswith(("file:", "data:", "blob:")) else errors.append(r.url))
+    yield opened
+    context.close()
+    assert not errors
