@@ -65,8 +65,8 @@ def find_runs(folders: Iterable[Path]) -> list[Run]:
     return [read_run(folder) for folder in found]
 
 
-def _if_there(path: Path) -> str:
-    return path.read_text() if path.exists() else ""
+def _lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 @dataclass(frozen=True)
