@@ -28,11 +28,12 @@ from imlp.train.callbacks import Callback, Row
 from imlp.train.config import Config, differences, from_mapping, read, to_toml
 from imlp.train.data import Dataset
 from imlp.train.lanes import Mixer
+from imlp.train.path import PLAYS, PriorPath
 
 SAVED = ("active", "epoch", "step", "rows", "stopped", "times")  # of a State, beside its models and losses
 OWN = (  # the files of a run
     "config.toml", "env.json", "metrics.jsonl", "times.jsonl", "result.json", "run.png", "checkpoint", "stopped-lane*",
-    "tensorboard", "lane*.*", "prior.*", ".*.part",
+    "tensorboard", "lane*.*", "prior.*", "prior-path", "plays.json", ".*.part",
 )  # fmt: skip
 ORDER, CROPS = 1, 2  # streams of the seed; 0 is the initial weights
 EVALUATE = 1000  # images at a time
@@ -59,6 +60,8 @@ class State:
 
 class Trainer:
     """A run of `config` on `data` in `folder`: `run()` starts it or goes on with it, and gives what came out."""
+
+    path: PriorPath | None = None  # records the prior's path, or plays it instead of training the prior
 
     def __init__(self, config: Config, data: Dataset, folder: Path, callbacks: Sequence[Callback] = ()):
         self.config, self.data, self.folder, self.callbacks = config, data, folder, list(callbacks)
@@ -94,10 +97,14 @@ class Trainer:
         for left_over in (*self.folder.glob(".*.part"), *self.folder.glob("checkpoint/.*.part")):
             left_over.unlink(missing_ok=True)  # of a process that was killed while it wrote; the lock is ours
         loaded = checkpoint.newest(self.folder / "checkpoint", lambda text: self._tell("warned", text))
+        if loaded is not None and (self.folder / PLAYS).exists() and (self.path is None or not self.path.plays):
+            raise RunError(f"{self.folder} took its prior from another run of its sweep", "go on with that sweep")
         if loaded is not None:
             return self._restored(*loaded)
         self._write("config.toml", to_toml(self.config))
         self._write("env.json", json.dumps(machine.environment(), indent=2) + "\n")
+        if self.path is not None and self.path.plays:
+            self._write(PLAYS, json.dumps({"prior": self.path.run.name}) + "\n")
         self.state = self._new_state()
         self.save()
         return self.state
@@ -164,6 +171,8 @@ class Trainer:
         losses = [self.backend.to_numpy(sums).tolist() for sums in state.losses]
         data = {name: getattr(self.data, name).tolist() for name in ("mean", "std")}
         data |= {"data": self.data.digest, "image": self.data.image, "classes": self.data.n_classes}
+        if self.path is not None:
+            self.path.sync()
         checkpoint.save(self.folder / "checkpoint", arrays, {**own, **data, "losses": losses})
         self.saved = time.monotonic()
 
@@ -240,12 +249,7 @@ class Trainer:
         y = self.backend.place(self.data.y[batch], device=self.device)
         settings: dict[str, Any] = {"lr": config.lr, "betas": (config.beta1, config.beta2), "eps": config.eps}
         settings |= {"compile": config.compile, "check": self._check_finite}
-        try:
-            losses = [self.backend.train_step(state.prior, x, y, **settings)]
-        except NonFiniteError as error:
-            where = f"in epoch {state.epoch + 1}, step {state.step + 1}, from {error.layer} on"
-            remedy = "its last good state is in checkpoint/; try a smaller --lr"
-            raise RunError(f"the prior's loss is not finite {where}", remedy) from error
+        losses = [self._step_of_prior(x, y, settings)]
         while state.lanes is not None:
             try:
                 losses.append(self.backend.train_step(state.lanes, x, y, **settings))
@@ -257,6 +261,24 @@ class Trainer:
         due = self.mixer.due_after_step(state.active, state.epoch * self.steps + state.step + 1)
         if due and state.lanes is not None:
             self.mixer.mix(self.backend, state.lanes, state.prior, state.active, due, state.epoch)
+
+    def _step_of_prior(self, x: Any, y: Any, settings: dict[str, Any]) -> Any:
+        """Train the prior on the batch, or take its weights from the record; its loss, or 0."""
+        state, path = self.state, self.path
+        if path is not None and path.plays:
+            for name, array in path.play(state.epoch, state.step + 1).items():
+                state.prior.parameters[name][...] = self.backend.place(array, device=self.device)
+            return 0.0
+        try:
+            loss = self.backend.train_step(state.prior, x, y, **settings)
+        except NonFiniteError as error:
+            where = f"in epoch {state.epoch + 1}, step {state.step + 1}, from {error.layer} on"
+            remedy = "its last good state is in checkpoint/; try a smaller --lr"
+            raise RunError(f"the prior's loss is not finite {where}", remedy) from error
+        if path is not None and state.step + 1 in path.moments(state.epoch):
+            arrays = {name: self.backend.to_numpy(p) for name, p in state.prior.parameters.items()}
+            path.record(state.epoch, state.step + 1, arrays)
+        return loss
 
     @property
     def _check_finite(self) -> bool:
@@ -323,7 +345,9 @@ class Trainer:
         sums = [np.atleast_1d(self.backend.to_numpy(total)) / len(self.data.x) for total in state.losses]
         common = {"epoch": state.epoch + 1}
         correct, loss = after[0]
-        prior = {**common, "lane": "prior", "name": "prior", "train_loss": float(sums[0][0])}
+        path = self.path
+        trained = path.train_loss(state.epoch) if path is not None and path.plays else float(sums[0][0])
+        prior = {**common, "lane": "prior", "name": "prior", "train_loss": trained}
         rows = [{**prior, "test_accuracy": float(correct[0] / n), "test_loss": float(loss[0] / n)}]
         for index, lane in enumerate(state.active):
             was = before[1] if due else after[1]

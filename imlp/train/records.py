@@ -43,13 +43,10 @@ def read_run(folder: Path) -> Run:
     """The run in a folder, finished or not."""
     config = from_mapping(Config, read(folder / "config.toml"))
     try:
-        texts = {name: (folder / name).read_text() for name in ("env.json",)}
-        texts |= {name: _if_there(folder / name) for name in ("metrics.jsonl", "times.jsonl", "result.json")}
-        rows, times = (
-            [json.loads(line) for line in texts[name].splitlines()] for name in ("metrics.jsonl", "times.jsonl")
-        )
-        result = json.loads(texts["result.json"]) if texts["result.json"] else None
-        return Run(folder, config, rows, times, json.loads(texts["env.json"]), result)
+        env = json.loads((folder / "env.json").read_text())
+        rows, times = (_lines(folder / name) for name in ("metrics.jsonl", "times.jsonl"))
+        result = folder / "result.json"
+        return Run(folder, config, rows, times, env, json.loads(result.read_text()) if result.exists() else None)
     except (OSError, ValueError) as error:
         raise RunError(f"cannot read the run in {folder}: {error}", "name the folder of a run of imlp") from error
 

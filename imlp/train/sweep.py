@@ -1,0 +1,209 @@
+"""Many lanes and many seeds: what is to be run, and the engine that runs it on this machine.
+
+A sweep is a list of tasks, each a run in its own folder named by its identity. What is finished is skipped and what
+was interrupted goes on, so the same sweep can be given again and again, with more alphas or seeds as well.
+"""
+
+import dataclasses
+import re
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from imlp.errors import AlphaError, ConfigError, ImlpError
+from imlp.train import machine
+from imlp.train.callbacks import Callback
+from imlp.train.config import Config, Lane
+from imlp.train.data import Dataset
+from imlp.train.loop import Interrupted, Trainer
+from imlp.train.path import FOLDER as PATH_FOLDER
+from imlp.train.path import PLAYS, PriorPath
+from imlp.train.records import find_runs
+from imlp.train.schedule import Alpha
+
+RANGE = re.compile(r"(?P<first>[^.:]+(?:\.\d*)?)\.\.(?P<last>[^:]+):(?P<n>\d+)(?P<kind>log|lin)")
+SHARE = 0.8  # of the free memory, for lanes
+DISK = 0.5  # of the free disk, for the prior's path
+
+
+def alphas_of(text: str) -> list[str]:
+    """The alphas that a text lists: numbers, schedules, and ranges `FIRST..LAST:Nlog` or `FIRST..LAST:Nlin`.
+
+    >>> alphas_of("0,1e-4..1:5log,decay:0.5:2,1@step")
+    ['0', '0.0001', '0.001', '0.01', '0.1', '1', 'decay:0.5:2', '1@step']
+    """
+    found = []
+    for part in (part.strip() for part in text.split(",")):
+        if ".." not in part:
+            found.append(part)
+            continue
+        match = RANGE.fullmatch(part)
+        try:
+            first, last, n = (float(match["first"]), float(match["last"]), int(match["n"])) if match else (0, 0, 0)
+        except ValueError:
+            n = 0
+        if match is None or n < 2 or not 0 <= first < last <= 1 or (match["kind"] == "log" and not first > 0):
+            remedy = "write FIRST..LAST:Nlog or :Nlin, like 1e-4..1:13log; a log range starts above 0"
+            raise AlphaError(f"alphas has {part!r}", remedy)
+        spaced = np.geomspace(first, last, n) if match["kind"] == "log" else np.linspace(first, last, n)
+        found += [f"{value:.4g}" for value in spaced]
+    return found
+
+
+def lanes_of(alphas: str, every: str = "epoch", **common: Any) -> tuple[Lane, ...]:
+    """A lane for each alpha and each cadence (`"epoch,step"`), each once; alpha 0 needs no second cadence."""
+    found: dict[Lane, None] = {}
+    for cadence in every.split(","):
+        for text in alphas_of(alphas):
+            alpha, at, own = text.partition("@")
+            still = Alpha.parse(alpha).is_zero
+            lane = Lane(alpha=alpha, every="epoch" if still else own if at else cadence.strip(), **common)
+            found[lane] = None
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class Task:
+    """One run of a sweep."""
+
+    config: Config
+    folder: Path
+    recorder: Path | None = None  # the run of this seed whose prior is on record, or will be: this one, or an earlier
+    cadences: tuple[int, ...] = ()  # of all lanes that need the record
+
+    @property
+    def finished(self) -> bool:
+        return (self.folder / "result.json").exists()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a task: a result, or the error that ended it."""
+
+    task: Task
+    result: dict[str, Any] | None
+    error: str | None = None
+
+
+def plan(base: Config, lanes: Sequence[Lane], seeds: Iterable[int], folder: Path, *, at_once: int) -> list[Task]:
+    """The runs that it takes. A lane that a run in the folder has is not run again; new lanes go together."""
+    if not lanes:
+        raise ConfigError("there are no alphas", "give at least one: --alphas 0,0.5,1")
+    there = find_runs([folder]) if any(folder.glob("*/config.toml")) else []
+    tasks = []
+    for seed in seeds:
+        missing, own = list(dict.fromkeys(lanes)), []
+        for run in there:
+            config, has = dataclasses.replace(base, seed=seed, lanes=run.config.lanes), set(run.config.lanes)
+            if config.identity == run.config.identity and has & set(missing) and (run.result or has <= set(missing)):
+                own.append(Task(config, run.folder))
+                missing = [lane for lane in missing if lane not in has]
+        for start in range(0, len(missing), at_once):
+            config = dataclasses.replace(base, seed=seed, lanes=tuple(missing[start : start + at_once]))
+            own.append(Task(config, folder / f"seed{seed}-{config.identity}"))
+        tasks += _with_record(own)
+    return tasks
+
+
+def _with_record(tasks: list[Task]) -> list[Task]:
+    """Where the lanes of a seed take several runs, the first records its prior's path and the others play it."""
+    cadences = {lane.steps for task in tasks for lane in task.config.lanes if lane.steps is not None}
+    recorder = next((task for task in tasks if (task.folder / PATH_FOLDER).is_dir()), None)
+    fresh = [task for task in tasks if not (task.folder / "config.toml").exists()]
+    recorder = recorder or (fresh[0] if len(fresh) > 1 else None)
+    if recorder is None:
+        return tasks
+    common: dict[str, Any] = {"recorder": recorder.folder, "cadences": tuple(sorted(cadences))}
+    return [
+        dataclasses.replace(task, **common) if task in (recorder, *fresh) or _plays(task) else task for task in tasks
+    ]
+
+
+def _plays(task: Task) -> bool:
+    return (task.folder / PLAYS).exists()
+
+
+def lanes_at_once(base: Config, data: Dataset, lanes: int) -> int:
+    """As many lanes as fit into the memory that is free, at least one."""
+    network = base.make_network(data.image, data.n_classes)
+    itemsize = np.dtype("float64" if base.backend == "reference" else base.dtype).itemsize
+    sizes = {"batch": base.batch, "itemsize": itemsize, "images": len(data.x) + len(data.x_test)}
+    need = machine.memory(network, lanes=1, **sizes)
+    room = SHARE * machine.free_memory(machine.device(base)) - need["once"]
+    return max(1, min(lanes, int(room // need["lane"])))
+
+
+class Watcher(Protocol):
+    """Is told how a sweep goes on."""
+
+    def planned(self, tasks: Sequence[Task]) -> None:
+        """Before the first run."""
+
+    def callbacks(self, task: Task) -> Sequence[Callback]:
+        """Those that hear the run of a task."""
+        ...
+
+    def ended(self, outcome: Outcome) -> None:
+        """After each run, whatever came of it."""
+
+
+def run_here(
+    tasks: Sequence[Task], data: Dataset, watcher: Watcher, guard: Callable[[Trainer], AbstractContextManager[None]]
+) -> list[Outcome]:
+    """One task after the other on this machine. One that fails for its own reasons does not take the others down."""
+    outcomes = []
+    watcher.planned(tasks)
+    for task in tasks:
+        outcomes.append(run_task(task, data, watcher.callbacks(task), guard))
+        watcher.ended(outcomes[-1])
+    for recorder in {task.recorder for task in tasks if task.recorder is not None}:
+        if all(outcome.result for outcome in outcomes if outcome.task.recorder == recorder):
+            shutil.rmtree(recorder / PATH_FOLDER, ignore_errors=True)
+    return outcomes
+
+
+def run_task(
+    task: Task,
+    data: Dataset,
+    callbacks: Sequence[Callback],
+    guard: Callable[[Trainer], AbstractContextManager[None]] = lambda trainer: nullcontext(),
+) -> Outcome:
+    """Start the run, or go on with it, or take its result; `Interrupted` is for the caller."""
+    try:
+        trainer = Trainer(task.config, data, task.folder, callbacks)
+        found = trainer.finished()
+        if found is not None:
+            return Outcome(task, found)
+        trainer.path = _path(task, trainer)
+        lost = _plays(task) and trainer.path is None  # its record is gone, and it has no moments to go on with
+        with guard(trainer):
+            return Outcome(task, trainer.run(resume=True, again=lost))
+    except Interrupted:
+        raise
+    except ImlpError as error:
+        return Outcome(task, None, str(error))
+
+
+def _path(task: Task, trainer: Trainer) -> PriorPath | None:
+    """The record that the task writes or plays, where that can be."""
+    if task.recorder is None:
+        return None
+    plays = task.recorder != task.folder
+    options: dict[str, Any] = {"steps": trainer.steps, "dtype": trainer.dtype, "plays": plays}
+    path = PriorPath(task.recorder, trainer.network, task.cadences, **options)
+    epochs = task.config.epochs
+    if plays:
+        started = (task.folder / "config.toml").exists()
+        return path if path.complete(epochs) and (_plays(task) or not started) else None
+    if not path.folder.is_dir():
+        if (task.folder / "config.toml").exists():
+            return None  # it is under way without one
+        task.folder.mkdir(parents=True, exist_ok=True)
+        if path.bytes(epochs) > DISK * shutil.disk_usage(task.folder).free:
+            return None
+    return path
