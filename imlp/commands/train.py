@@ -26,8 +26,8 @@ from imlp.train import machine
 from imlp.train.callbacks import Callback, TensorBoard
 from imlp.train.config import Config, Lane
 from imlp.train.loop import Interrupted, Trainer
+from imlp.train.records import PRIORS
 
-PRIORS = {"cnn": "S-CNN (prior)", "mixer": "MLP-Mixer (prior)", "mlp1": "S-CNN (prior)", "mlp2": "S-CNN (prior)"}
 TRAINED_WITH = ("bias", "apply", "gradients", "interpolate", "project")  # `verify` checks the others too
 RUN = "This run"
 
@@ -167,7 +167,7 @@ def train(
 
 
 def print_result(result: dict[str, Any], folder: Path) -> None:
-    out.print(display.result_table(result, PRIORS[result["network"]]))
+    out.print(display.result_table(result, f"{PRIORS[result['network']]} (prior)"))
     out.print(f"files: {folder}/ (config.toml, metrics.jsonl, result.json, checkpoint/)", soft_wrap=True)
     out.print(f"draw them: python cli.py plot {folder}", soft_wrap=True)
 

@@ -37,6 +37,8 @@ OWN = (  # the files of a run
 )  # fmt: skip
 ORDER, CROPS = 1, 2  # streams of the seed; 0 is the initial weights
 EVALUATE = 1000  # images at a time
+QUICK = 1.0  # seconds: a checkpoint that takes less is written after every epoch,
+SAVING = 0.1  # one that takes more only as often as to take at most this share of the time
 
 
 class Interrupted(RunError):
@@ -77,10 +79,10 @@ class Trainer:
         with self._lock(), machine.settings(self.config), machine.out_of_memory_explained(self):
             if again:
                 self._delete()
+            self.saved, self.saving = time.monotonic(), 0.0
             self.state = self._start(resume)
             self._place_data()
             self._tell("started", self)
-            self.saved = time.monotonic()
             while self.state.epoch < self.config.epochs:
                 self._epoch()
             result = self._result()
@@ -163,7 +165,7 @@ class Trainer:
 
     def save(self) -> None:
         """Write a checkpoint of where the run is."""
-        state = self.state
+        state, begin = self.state, time.monotonic()
         arrays = {f"prior/{name}": array for name, array in self.backend.export(state.prior).items()}
         if state.lanes is not None:
             arrays |= {f"lanes/{name}": array for name, array in self.backend.export(state.lanes).items()}
@@ -175,6 +177,7 @@ class Trainer:
             self.path.sync()
         checkpoint.save(self.folder / "checkpoint", arrays, {**own, **data, "losses": losses})
         self.saved = time.monotonic()
+        self.saving = self.saved - begin
 
     def _place_data(self) -> None:
         place: Callable[..., Any] = self.backend.place
@@ -237,7 +240,9 @@ class Trainer:
         state.times.append({"epoch": state.epoch, **{name: round(value, 3) for name, value in seconds.items()}})
         self._write_lines("metrics.jsonl", state.rows)
         self._write_lines("times.jsonl", state.times)
-        self.save()
+        rested = time.monotonic() - self.saved > self.saving / SAVING
+        if state.epoch == config.epochs or self.saving < QUICK or rested:
+            self.save()
         self._tell("epoch_ended", self, rows, seconds)
 
     def _step(self, batch: np.ndarray) -> None:

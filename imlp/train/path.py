@@ -29,6 +29,8 @@ class PriorPath:
     def __init__(self, run: Path, network: Network, cadences: Iterable[int], *, steps: int, dtype: str, plays: bool):
         self.run, self.folder, self.plays = run, run / FOLDER, plays
         self.cadences, self.steps, self.dtype = sorted(set(cadences)), steps, np.dtype(dtype)
+        if not plays:
+            self.cadences = self._recorded() or self.cadences  # a record is finished as it was begun
         self.shapes = network.shapes(dense=False)
         self.size = sum(map(prod, self.shapes.values()))
         self.file: tuple[Path, np.ndarray] | None = None
@@ -46,11 +48,15 @@ class PriorPath:
 
     def complete(self, epochs: int) -> bool:
         """Whether every epoch is there, with the steps that these cadences need."""
+        return self._recorded() == self.cadences and all(self._path(epoch).exists() for epoch in range(epochs))
+
+    def _recorded(self) -> list[int] | None:
+        """The cadences of the record that is there."""
         try:
-            same = json.loads((self.folder / "cadences.json").read_text()) == self.cadences
+            found: list[int] = json.loads((self.folder / "cadences.json").read_text())
+            return found
         except (OSError, ValueError):
-            return False
-        return same and all(self._path(epoch).exists() for epoch in range(epochs))
+            return None
 
     def record(self, epoch: int, step: int, parameters: dict[str, np.ndarray]) -> None:
         """Keep the weights after step `step` of the epoch, if they are needed."""

@@ -1,0 +1,145 @@
+"""One display for many runs: a live table and a bar where there is a terminal, plain lines where there is none."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.console import Group
+from rich.live import Live
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from imlp.commands.console import err, out
+from imlp.train.callbacks import Callback, Row
+from imlp.train.loop import Trainer
+from imlp.train.sweep import Outcome, Task
+
+SHOWN = 20  # runs in the table at a time: those under way, then the last to end, then the next to come
+
+
+@dataclass
+class Line:
+    """What is known of one run."""
+
+    task: Task
+    state: str = "waiting"
+    epoch: int = 0
+    done: float = 0.0  # epochs, parts included
+    rows: Sequence[Row] = ()
+    where: str = ""  # the machine, if there are several
+
+    @property
+    def accuracies(self) -> tuple[str, str]:
+        """The prior's, and the range of the lanes', in per cent."""
+        own = [100 * row["test_accuracy"] for row in self.rows]
+        lanes = f"{min(own[1:]):.2f} to {max(own[1:]):.2f}" if own[1:] else ""
+        return (f"{own[0]:.2f}" if own else ""), lanes
+
+
+class Board:
+    """Shows all runs of a sweep at once; `update` and `ended` may come from this process or from far away."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self.quiet, self.live = quiet, err.is_terminal and not quiet
+        columns = (BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+        self.progress = Progress(TextColumn("{task.description}"), *columns, console=err)
+        self.screen = Live(console=err, refresh_per_second=4, transient=True)
+        self.lines: dict[str, Line] = {}
+
+    def planned(self, tasks: Sequence[Task]) -> None:
+        self.lines = {str(task.folder): Line(task) for task in tasks}
+        total = sum(_weight(task) * task.config.epochs for task in tasks)
+        self.bar = self.progress.add_task(f"{len(tasks)} runs", total=total)
+        if self.live:
+            self._show()
+            self.screen.start()
+
+    def callbacks(self, task: Task) -> Sequence[Callback]:
+        return [Reporter(self, task)]
+
+    def update(self, task: Task, *, done: float, rows: Sequence[Row] = (), where: str = "") -> None:
+        """`done` epochs of the run, parts included; `rows` of the epoch that has just ended."""
+        line = self.lines[str(task.folder)]
+        ended = int(done) > line.epoch and bool(rows)
+        line.state, line.epoch, line.rows = "running", int(done), rows or line.rows
+        line.where = where or line.where
+        self._advance(line, done)
+        if ended and not self.live and not self.quiet:
+            prior, lanes = line.accuracies
+            of = f"epoch {line.epoch}/{task.config.epochs}"
+            place = f" on {where}" if where else ""
+            text = f"{_title(task)}{place}: {of}: prior {prior} %" + (f", lanes {lanes} %" if lanes else "")
+            out.print(text, soft_wrap=True)
+
+    def ended(self, outcome: Outcome) -> None:
+        line = self.lines[str(outcome.task.folder)]
+        waited = line.state == "waiting"
+        line.state = "failed" if outcome.result is None else "done"
+        line.rows = outcome.result["models"] if outcome.result else line.rows
+        line.epoch = outcome.result["epochs"] if outcome.result else line.epoch
+        self._advance(line, outcome.task.config.epochs)
+        if outcome.error:
+            self.warned(outcome.task, f"failed: {outcome.error}")
+        elif waited and not self.live and not self.quiet:
+            out.print(f"{_title(outcome.task)}: done already", soft_wrap=True)
+
+    def warned(self, task: Task, text: str) -> None:
+        err.print(f"warning: {_title(task)}: {text}", soft_wrap=True)
+
+    def close(self) -> None:
+        """Give the terminal back, whatever ended the sweep."""
+        self.screen.stop()
+
+    def _advance(self, line: Line, done: float) -> None:
+        line.done = done
+        completed = sum(_weight(line.task) * line.done for line in self.lines.values())
+        self.progress.update(self.bar, completed=completed)
+        self._show()
+
+    def _show(self) -> None:
+        if not self.live:
+            return
+        order = {"running": 0, "failed": 1, "done": 2, "waiting": 3}
+        chosen = sorted(self.lines.values(), key=lambda line: order[line.state])
+        several = any(line.where for line in chosen)
+        table = Table(title="test accuracy, %", title_justify="left")
+        for column in ("run", "lanes", "state", "prior", "I-MLPs", *(["where"] if several else [])):
+            table.add_column(column)
+        for line in chosen[:SHOWN]:
+            state = f"epoch {line.epoch + 1}/{line.task.config.epochs}" if line.state == "running" else line.state
+            cells = [_title(line.task), str(len(line.task.config.lanes)), state, *line.accuracies]
+            table.add_row(*cells, *([line.where] if several else []))
+        if len(chosen) > SHOWN:
+            table.add_row(f"and {len(chosen) - SHOWN} more", "", "", "", "")
+        self.screen.update(Group(table, self.progress))
+
+
+class Reporter(Callback):
+    """Tells the board how a run in this process goes on."""
+
+    def __init__(self, board: Board, task: Task) -> None:
+        self.board, self.task, self.told = board, task, 0.0
+
+    def started(self, trainer: Trainer) -> None:
+        self.board.update(self.task, done=trainer.state.epoch + trainer.state.step / trainer.steps)
+
+    def stepped(self, trainer: Trainer, images: int) -> None:
+        if time.monotonic() - self.told > 0.2:
+            self.told = time.monotonic()
+            share = min(trainer.state.step, trainer.steps - 1) / trainer.steps
+            self.board.update(self.task, done=trainer.state.epoch + share)
+
+    def epoch_ended(self, trainer: Trainer, rows: list[Row], seconds: dict[str, float]) -> None:
+        self.board.update(self.task, done=trainer.state.epoch, rows=rows)
+
+    def warned(self, text: str) -> None:
+        self.board.warned(self.task, text)
+
+
+def _weight(task: Task) -> int:
+    """A lane costs about as much as a prior."""
+    return 1 + len(task.config.lanes)
+
+
+def _title(task: Task) -> str:
+    return f"{task.folder.parent.name} seed {task.config.seed}" if task.folder.parent.name else task.folder.name

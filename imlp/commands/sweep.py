@@ -1,0 +1,158 @@
+"""`sweep`: one prior and many alphas a seed, over many seeds."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from imlp.backend import backend as get_backend
+from imlp.commands.board import Board
+from imlp.commands.console import err, out, print_json
+from imlp.commands.train import config_of, load_data, settings_as_options, stopping_on_signals, verify_first
+from imlp.errors import ConfigError
+from imlp.train import machine
+from imlp.train.config import Config, Lane
+from imlp.train.data import Dataset
+from imlp.train.fits import fit_v
+from imlp.train.loop import Interrupted, Trainer
+from imlp.train.records import Arm, Score, arms_of, base_identity, find_runs
+from imlp.train.sweep import Outcome, lanes_at_once, lanes_of, plan, run_here
+
+SWEEP = "This sweep"
+
+
+def _option(help: str, *names: str, **more: Any) -> Any:
+    return typer.Option(*names, help=help, rich_help_panel=SWEEP, **more)
+
+
+@settings_as_options
+def sweep(
+    alphas: Annotated[
+        str, _option("A list of alphas as train takes them, and ranges FIRST..LAST:Nlog (or :Nlin).", "--alphas")
+    ] = "0,1e-4..1:9log",
+    seeds: Annotated[int, _option("How many seeds, counted from --seed.", "--seeds", min=1)] = 3,
+    config: Annotated[Path | None, _option("Settings from a TOML file; options of the command line win.")] = None,
+    out_folder: Annotated[
+        Path | None, _option("The folder for all runs. Default: runs/sweep-NETWORK-DATA-HASH.", "--out")
+    ] = None,
+    at_once: Annotated[
+        int | None, _option("Lanes in one run. Default: as many as memory allows.", "--lanes-at-once", min=1)
+    ] = None,
+    check: Annotated[bool, _option("Check the network against the reference.", "--verify/--no-verify")] = True,
+    quiet: Annotated[bool, _option("Print only warnings and the result.", "--quiet")] = False,
+    json: Annotated[bool, _option("Print only the result, as JSON.", "--json")] = False,
+    *,
+    settings: dict[str, Any],
+) -> None:
+    """Train many alphas beside one prior, for several seeds: accuracy against alpha, with error bars.
+
+    Give the same command again at any time: what is finished is skipped, what was interrupted goes on, and new alphas
+    or seeds are added to what is there.
+
+    - `sweep --alphas 0,1e-4..1:13log --seeds 3`: figure 2 on the embedded data set
+    - `sweep --alphas 0,0.01,1 --every epoch,step`: both cadences; `step` mixes after every step
+    - `sweep --alphas decay:0.5:1,decay:0.5:4 --data cifar10 --epochs 20`: schedules
+    """
+    every = settings.pop("every", "epoch")
+    if "alpha" in settings:
+        raise ConfigError("--alpha is for one lane", "list all of them: --alphas 0,0.5,1")
+    lane = {f.name: settings.pop(f.name) for f in dataclasses.fields(Lane) if f.name in settings}
+    base = config_of(config, settings)
+    lanes = lanes_of(alphas, every, **{name: tuple(v) if name == "layers" else v for name, v in lane.items()})
+    name = f"sweep-{base.network}-{Path(base.data).name}-{base_identity(base)}"
+    folder = out_folder or Path("runs") / name
+    get_backend(base.backend)
+    data = load_data(base, quiet=quiet or json)
+    board = Board(quiet=quiet or json)
+    span = range(base.seed, base.seed + seeds)
+    outcomes = run_sweep(base, lanes, span, folder, data, board, at_once=at_once, check=check)
+    arm = arm_of(outcomes)
+    if json:
+        print_json({"folder": str(folder), "failed": failures(outcomes), "models": [as_json(s) for s in arm.scores]})
+    else:
+        out.print(scores_table(arm))
+        print_fits(arm)
+        out.print(f"files: {folder}/", soft_wrap=True)
+        out.print(f"a page to show: python cli.py report {folder}", soft_wrap=True)
+    if failures(outcomes):
+        raise typer.Exit(1)
+
+
+def run_sweep(
+    base: Config,
+    lanes: Sequence[Lane],
+    seeds: Sequence[int],
+    folder: Path,
+    data: Dataset,
+    board: Board,
+    *,
+    at_once: int | None = None,
+    check: bool = True,
+) -> list[Outcome]:
+    """Plan it and run it here, with a display; a signal ends it with nothing lost."""
+    probe = Trainer(dataclasses.replace(base, lanes=tuple(lanes), seed=seeds[0]), data, folder)
+    tasks = plan(base, lanes, seeds, folder, at_once=at_once or lanes_at_once(base, data, len(lanes)))
+    if check and base.backend == "accel" and not all(task.finished for task in tasks):
+        with machine.settings(base):
+            verify_first(probe, quiet=board.quiet)
+    try:
+        return run_here(tasks, data, board, stopping_on_signals)
+    except Interrupted as stop:
+        board.close()
+        err.print(f"{stop.problem}; nothing is lost: give the same command again", soft_wrap=True)
+        raise typer.Exit(143 if "SIGTERM" in stop.problem else 130) from None
+    finally:
+        board.close()
+
+
+def arm_of(outcomes: Sequence[Outcome]) -> Arm:
+    """The finished runs as one arm."""
+    folders = [outcome.task.folder for outcome in outcomes if outcome.result is not None]
+    if not folders:
+        raise ConfigError("every run has failed", "see the warnings above")
+    return arms_of(find_runs(folders))[0]
+
+
+def failures(outcomes: Sequence[Outcome]) -> list[dict[str, str]]:
+    return [{"run": str(o.task.folder), "error": o.error} for o in outcomes if o.error is not None]
+
+
+def as_json(score: Score) -> dict[str, Any]:
+    lane = dataclasses.asdict(score.lane) if score.lane else None
+    return {"lane": lane, "mean": score.mean, "std": score.std, "n": score.n, "by_seed": score.by_seed}
+
+
+def scores_table(arm: Arm) -> Table:
+    """Each model's accuracy over the seeds."""
+    config = arm.config
+    title = f"{config.network} on {Path(config.data).name}, {config.epochs} epochs: test accuracy, %"
+    table = Table(title=title, title_justify="left")
+    for column in ("model", "mean", "std", "seeds"):
+        table.add_column(column, justify="left" if column == "model" else "right", overflow="fold")
+    for score in arm.scores:
+        name = score.lane.title if score.lane else f"{arm.prior_name} (prior)"
+        std = f"{score.std:.2f}" if score.std is not None else ""
+        table.add_row(name, f"{score.mean:.2f}", std, str(score.n))
+    return table
+
+
+def print_fits(arm: Arm) -> None:
+    """Where the two lines of each series meet."""
+    for every, scores in series(arm).items():
+        pairs = [(score.alpha, score.mean) for score in scores if score.alpha is not None]
+        v = fit_v(*zip(*pairs, strict=True)) if pairs else None
+        if v is not None:
+            sides = ", ".join(f"{s.slope:+.2f} % a decade (R^2 {s.r2:.2f})" for s in (v.left, v.right))
+            out.print(f"every {every}: two lines meet at alpha {v.alpha:.2g}; {sides}", soft_wrap=True)
+
+
+def series(arm: Arm) -> dict[str, list[Score]]:
+    """The scores with a constant alpha, by cadence; alpha 0 belongs to each."""
+    found: dict[str, list[Score]] = {}
+    for score in arm.scores:
+        if score.alpha and score.lane:
+            found.setdefault(score.lane.every, []).append(score)
+    return found
