@@ -56,14 +56,18 @@ def alphas_of(text: str) -> list[str]:
 
 
 def lanes_of(alphas: str, every: str = "epoch", **common: Any) -> tuple[Lane, ...]:
-    """A lane for each alpha and each cadence (`"epoch,step"`), each once; alpha 0 needs no second cadence."""
+    """A lane for each alpha and each cadence, each once; alpha 0 and schedules that mix once know one cadence only.
+
+    >>> [lane.title for lane in lanes_of("0,0.5", "epoch,step")]
+    ['S-MLP (alpha 0)', 'I-MLP alpha 0.5', 'I-MLP alpha 0.5, every step']
+    """
     found: dict[Lane, None] = {}
     for cadence in every.split(","):
         for text in alphas_of(alphas):
             alpha, at, own = text.partition("@")
-            still = Alpha.parse(alpha).is_zero
-            lane = Lane(alpha=alpha, every="epoch" if still else own if at else cadence.strip(), **common)
-            found[lane] = None
+            parsed = Alpha.parse(alpha)
+            one = parsed.is_zero or any(schedule.kind in ("end", "once") for _, schedule in parsed.schedules)
+            found[Lane(alpha=alpha, every=own if at else "epoch" if one else cadence.strip(), **common)] = None
     return tuple(found)
 
 

@@ -1,0 +1,164 @@
+"""The paper's tables and figures as files: what each asks, what it runs at which budget, the paper's numbers, claims.
+
+An experiment has arms, each one configuration with its lanes; `reproduce` runs a sweep for each.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from imlp.errors import ConfigError, ImlpError
+from imlp.networks import known
+from imlp.train.claims import CLAIMS, Verdict, judge
+from imlp.train.config import Config, Lane, from_mapping, read
+from imlp.train.records import Arm, Score
+from imlp.train.sweep import lanes_of
+
+FOLDER = Path(__file__).parents[2] / "experiments"
+BUDGETS = ("smoke", "short", "paper")
+KEYS = ("title", "asks", "settings", "arms", "budgets", "paper", "claims")
+OF_ARM = ("name", "alphas", "every", "more", "settings")
+OF_BUDGET = ("seeds", "alphas", "every", "settings")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One arm at one budget: a configuration and its lanes."""
+
+    name: str
+    base: Config
+    lanes: tuple[Lane, ...]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One file of experiments/."""
+
+    name: str
+    content: Mapping[str, Any]
+
+    @property
+    def title(self) -> str:
+        return str(self.content["title"])
+
+    @property
+    def asks(self) -> str:
+        return " ".join(str(self.content["asks"]).split())
+
+    def seeds(self, budget: str) -> int:
+        return int(self._budget(budget).get("seeds", 3))
+
+    def trials(self, budget: str, **settings: Any) -> list[Trial]:
+        """The arms at a budget; `settings` of the caller win over the file's."""
+        own, found = self._budget(budget), []
+        for arm in self.content["arms"]:
+            merged = _merged(
+                self.content.get("settings", {}), arm.get("settings", {}), own.get("settings", {}), settings
+            )
+            every = own.get("every", arm.get("every", "epoch"))
+            alphas = own.get("alphas", arm["alphas"])
+            lanes = lanes_of(alphas, every)
+            epochs = from_mapping(Config, merged).epochs
+            more = tuple(from_mapping(Lane, _with_epochs(lane, epochs)) for lane in arm.get("more", ()))
+            base = from_mapping(Config, {**merged, "lanes": [Lane()]})
+            found.append(Trial(arm["name"], base, tuple(dict.fromkeys((*lanes, *more)))))
+        return found
+
+    def _budget(self, name: str) -> Mapping[str, Any]:
+        budgets: Mapping[str, Mapping[str, Any]] = self.content["budgets"]
+        return budgets[known(name, budgets, "budget")]
+
+    def paper(self, data: str) -> list[dict[str, Any]]:
+        """The paper's numbers for a data set: arm, the lane's settings (none: the prior), value and std."""
+        found = []
+        for row in self.content.get("paper", ()):
+            if data in row:
+                value, *std = row[data] if isinstance(row[data], list) else [row[data]]
+                found.append(
+                    {"arm": row["arm"], "lane": row.get("lane"), "value": value, "std": std[0] if std else None}
+                )
+        return found
+
+    def outcome(self, arms: Mapping[str, Arm], *, budget: str, command: str) -> dict[str, Any]:
+        """What `experiment.json` holds: our numbers beside the paper's, and the verdicts."""
+        data = next(iter(arms.values())).config.data if arms else ""
+        paper = self.paper(data)
+        table, points = [], []
+        for name, arm in arms.items():
+            for score in arm.scores:
+                theirs = next((row for row in paper if row["arm"] == name and _is(score, row["lane"])), None)
+                model = score.lane.title if score.lane else arm.prior_name
+                value, std = (theirs["value"], theirs["std"]) if theirs else (None, None)
+                difference = score.mean - value if value is not None else None
+                own = {"mean": score.mean, "std": score.std, "n": score.n}
+                table.append({
+                    "arm": name, "model": model, **own, "paper": value, "paper_std": std, "difference": difference,
+                })  # fmt: skip
+                if theirs:
+                    points.append({"arm": name, "model": model, "alpha": score.alpha, "value": value, "std": std})
+        verdicts = [dataclasses.asdict(verdict) for verdict in self.judge(arms)]
+        keys = [{"name": name, "key": arm.key} for name, arm in arms.items()]
+        about = {"name": self.name, "title": self.title, "asks": self.asks, "budget": budget, "command": command}
+        return {**about, "arms": keys, "table": table, "verdicts": verdicts, "paper": points}
+
+    def judge(self, arms: Mapping[str, Arm]) -> list[Verdict]:
+        return judge(self.content.get("claims", ()), arms)
+
+
+def names() -> list[str]:
+    """Every experiment that there is a file for."""
+    if not FOLDER.is_dir():
+        problem = "the files of the experiments are part of the repository, and not here"
+        raise ConfigError(problem, "run this in a clone of it, or name a TOML file of your own")
+    return sorted(path.stem for path in FOLDER.glob("*.toml"))
+
+
+def load(name: str) -> Experiment:
+    """An experiment by its name, or from a file of your own."""
+    path = Path(name) if name.endswith(".toml") else FOLDER / f"{known(name, names(), 'experiment')}.toml"
+    content = read(path)
+    try:
+        for key in content:
+            known(key, KEYS, "key")
+        for arm in content["arms"]:
+            for key in arm:
+                known(key, OF_ARM, "key of an arm")
+        for budget in content["budgets"].values():
+            for key in budget:
+                known(key, OF_BUDGET, "key of a budget")
+        for claim in content.get("claims", ()):
+            known(claim["kind"], CLAIMS, "kind of claim")
+    except ImlpError as error:
+        raise ConfigError(f"{path}: {error.problem}", error.remedy) from None
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{path} is not an experiment: {error} is missing or wrong", f"see {FOLDER}") from error
+    return Experiment(path.stem, content)
+
+
+def _merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
+    """Later settings win; those of the network are joined."""
+    found: dict[str, Any] = {}
+    for layer in layers:
+        options = {**found.get("options", {}), **dict(layer.get("options", {}))}
+        found |= {**layer, **({"options": options} if options else {})}
+    return found
+
+
+def _with_epochs(lane: Mapping[str, Any], epochs: int) -> dict[str, Any]:
+    """`once:10%:1` is once after a tenth of the epochs, whatever the budget."""
+    found = dict(lane)
+    kind, _, rest = str(found.get("alpha", "")).partition(":")
+    when, _, alpha = rest.partition(":")
+    if kind == "once" and when.endswith("%"):
+        found["alpha"] = f"once:{max(1, round(epochs * float(when[:-1]) / 100))}:{alpha}"
+    return found
+
+
+def _is(score: Score, lane: Mapping[str, Any] | None) -> bool:
+    """Whether the paper's row is about this model; it says nothing of cadence, so all are compared with it."""
+    if lane is None or score.lane is None:
+        return lane is None and score.lane is None
+    theirs: Lane = from_mapping(Lane, lane)
+    return dataclasses.replace(score.lane, every="epoch") == theirs
