@@ -24,13 +24,12 @@ PLAYS = "plays.json"  # in the folder of a run that plays: the run that records
 
 
 class PriorPath:
-    """The path of the prior in `run`; `cadences` are the numbers of steps after which lanes mix, epochs apart."""
+    """The path of the prior in `run`; `needed` are the numbers of steps after which lanes mix, epochs apart."""
 
-    def __init__(self, run: Path, network: Network, cadences: Iterable[int], *, steps: int, dtype: str, plays: bool):
+    def __init__(self, run: Path, network: Network, needed: Iterable[int], *, steps: int, dtype: str, plays: bool):
         self.run, self.folder, self.plays = run, run / FOLDER, plays
-        self.cadences, self.steps, self.dtype = sorted(set(cadences)), steps, np.dtype(dtype)
-        if not plays:
-            self.cadences = self._recorded() or self.cadences  # a record is finished as it was begun
+        self.steps, self.dtype, self.needed = steps, np.dtype(dtype), set(needed)
+        self.cadences = self._recorded() or sorted(self.needed)  # a record is finished as it was begun
         self.shapes = network.shapes(dense=False)
         self.size = sum(map(prod, self.shapes.values()))
         self.file: tuple[Path, np.ndarray] | None = None
@@ -48,7 +47,15 @@ class PriorPath:
 
     def complete(self, epochs: int) -> bool:
         """Whether every epoch is there, with the steps that these cadences need."""
-        return self._recorded() == self.cadences and all(self._path(epoch).exists() for epoch in range(epochs))
+        recorded = self._recorded()
+        enough = recorded is not None and (1 in recorded or self.needed <= set(recorded))
+        return enough and all(self._path(epoch).exists() for epoch in range(epochs))
+
+    def begin(self) -> None:
+        """Make the folder, so that a run which is stopped at once goes on with recording."""
+        make_folder(self.folder)
+        with write_whole(self.folder / "cadences.json") as file:
+            file.write(json.dumps(self.cadences).encode())
 
     def _recorded(self) -> list[int] | None:
         """The cadences of the record that is there."""
@@ -101,9 +108,6 @@ class PriorPath:
         """The file of an epoch under way; its first column is NaN where nothing has been written."""
         path, shape = self._path(epoch).with_suffix(".unfinished"), (len(self.moments(epoch)), self.size)
         if self.file is None or self.file[0] != path:
-            make_folder(self.folder)
-            with write_whole(self.folder / "cadences.json") as file:
-                file.write(json.dumps(self.cadences).encode())
             try:
                 if path.exists():
                     values = np.load(path, mmap_mode="r+", allow_pickle=False)

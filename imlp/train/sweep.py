@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from imlp.errors import AlphaError, ConfigError, ImlpError
+from imlp.files import make_folder
 from imlp.train import machine
 from imlp.train.callbacks import Callback
 from imlp.train.config import Config, Lane
@@ -26,7 +27,7 @@ from imlp.train.path import PLAYS, PriorPath
 from imlp.train.records import find_runs
 from imlp.train.schedule import Alpha
 
-RANGE = re.compile(r"(?P<first>[^.:]+(?:\.\d*)?)\.\.(?P<last>[^:]+):(?P<n>\d+)(?P<kind>log|lin)")
+RANGE = re.compile(r"(?P<first>.+?)\.\.(?P<last>[^:]+):(?P<n>\d+)(?P<kind>log|lin)")
 SHARE = 0.8  # of the free memory, for lanes
 DISK = 0.5  # of the free disk, for the prior's path
 
@@ -78,7 +79,7 @@ class Task:
     config: Config
     folder: Path
     recorder: Path | None = None  # the run of this seed whose prior is on record, or will be: this one, or an earlier
-    cadences: tuple[int, ...] = ()  # of all lanes that need the record
+    cadences: tuple[int, ...] = ()  # of all lanes of the seed
 
     @property
     def finished(self) -> bool:
@@ -197,17 +198,16 @@ def _path(task: Task, trainer: Trainer) -> PriorPath | None:
     """The record that the task writes or plays, where that can be."""
     if task.recorder is None:
         return None
-    plays = task.recorder != task.folder
+    plays, epochs = task.recorder != task.folder, task.config.epochs
+    own = {lane.steps for lane in task.config.lanes if lane.steps is not None}
     options: dict[str, Any] = {"steps": trainer.steps, "dtype": trainer.dtype, "plays": plays}
-    path = PriorPath(task.recorder, trainer.network, task.cadences, **options)
-    epochs = task.config.epochs
+    path = PriorPath(task.recorder, trainer.network, own if plays else task.cadences, **options)
+    started = (task.folder / "config.toml").exists()
     if plays:
-        started = (task.folder / "config.toml").exists()
         return path if path.complete(epochs) and (_plays(task) or not started) else None
     if not path.folder.is_dir():
-        if (task.folder / "config.toml").exists():
-            return None  # it is under way without one
-        task.folder.mkdir(parents=True, exist_ok=True)
-        if path.bytes(epochs) > DISK * shutil.disk_usage(task.folder).free:
+        make_folder(task.folder)
+        if started or path.bytes(epochs) > DISK * shutil.disk_usage(task.folder).free:
             return None
+        path.begin()
     return path
