@@ -72,11 +72,14 @@ def logarithmic(arms: Arms, *, arm: str, every: str) -> tuple[str, str]:
     """Accuracy falls and then rises in straight lines over log10(alpha), each with at least three alphas."""
     scores = _series(arms, arm, every)
     v = fit_v([score.alpha or 0 for score in scores], [score.mean for score in scores])
-    if v is None or min(v.left.n, v.right.n) < 3:
-        return UNKNOWN, "there are fewer than three alphas on a side"
-    good = v.left.slope < 0 < v.right.slope and min(v.left.r2, v.right.r2) >= R2
-    sides = [f"{name} {s.slope:+.2f} % a decade, R^2 {s.r2:.2f}" for name, s in (("left", v.left), ("right", v.right))]
-    return HOLDS if good else FAILS, f"lines meet at alpha {v.alpha:.2g}; {', '.join(sides)} (needed: {R2})"
+    if v is None:
+        return UNKNOWN, "there are fewer than five alphas"
+    enough, steep = min(v.left.n, v.right.n) >= 3, v.left.slope < 0 < v.right.slope
+    good = enough and steep and min(v.left.r2, v.right.r2) >= R2
+    sides = (("left", v.left), ("right", v.right))
+    texts = [f"{name} {side.slope:+.2f} % a decade, R^2 {side.r2:.2f}, {side.n} alphas" for name, side in sides]
+    needed = f"needed: down and up, R^2 {R2}, 3 alphas"
+    return HOLDS if good else FAILS, f"lines meet at alpha {v.alpha:.2g}; {'; '.join(texts)} ({needed})"
 
 
 def one_is_prior(arms: Arms, *, arm: str, every: str) -> tuple[str, str]:

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
-
-GRID = 4001  # breakpoints tried
+from scipy.optimize import minimize_scalar
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,9 @@ def fit_v(alphas: Sequence[float], accuracies: Sequence[float]) -> V | None:
         coefficients = np.linalg.lstsq(columns, y, rcond=None)[0]
         return float(((columns @ coefficients - y) ** 2).sum()), coefficients
 
-    candidates = np.linspace(distinct[1], distinct[-2], GRID)
-    at = min((*candidates, *distinct[1:-1]), key=lambda at: solve(at)[0])
+    inside = distinct[1:-1]  # between two of them the error is smooth in the breakpoint
+    found = (minimize_scalar(lambda at: solve(at)[0], bounds=pair, method="bounded").x for pair in pairwise(inside))
+    at = min((*inside, *found), key=lambda at: solve(at)[0])
     accuracy, *slopes = solve(at)[1]
     sides = []
     for slope, chosen in zip(slopes, (x <= at, x >= at), strict=True):

@@ -1,0 +1,209 @@
+"""Fits and verdicts: right on made-up data that agree with a claim, and failing on data that contradict it."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+from hypothesis import given
+from hypothesis import strategies as st
+
+from imlp.errors import ConfigError
+from imlp.train import experiments
+from imlp.train.claims import judge
+from imlp.train.config import Lane
+from imlp.train.fits import fit_v
+from imlp.train.records import Arm, Run
+
+ALPHAS = [1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1]
+
+
+@given(
+    at=st.floats(-3.2, -0.8),
+    lowest=st.floats(20, 60),
+    left=st.floats(-20, -0.5),
+    right=st.floats(0.5, 20),
+)
+def test_the_fit_recovers_a_known_v(at, lowest, left, right):
+    x = np.log10(ALPHAS)
+    y = lowest + np.where(x < at, left, right) * (x - at)
+    v = fit_v(ALPHAS, list(y))
+    assert np.log10(v.alpha) == pytest.approx(at, abs=2e-3)
+    assert v.left.slope == pytest.approx(left, abs=0.05)
+    assert v.right.slope == pytest.approx(right, abs=0.05)
+    assert min(v.left.r2, v.right.r2) > 0.999
+    assert [v(alpha) for alpha in ALPHAS] == pytest.approx(list(y), abs=0.1)
+
+
+def test_the_fit_agrees_with_straight_lines_on_noisy_data():
+    """With the breakpoint on a measured alpha, each side alone gives nearly the same slope by numpy.polyfit."""
+    rng = np.random.default_rng(0)
+    x = np.linspace(-4, 0, 201)
+    y = 50 + np.where(x < -2, -4, 6) * (x + 2) + rng.normal(0, 0.3, x.size)
+    v = fit_v(list(10**x), list(y))
+    assert v.left.slope == pytest.approx(np.polyfit(x[x < -2], y[x < -2], 1)[0], abs=0.2)
+    assert v.right.slope == pytest.approx(np.polyfit(x[x > -2], y[x > -2], 1)[0], abs=0.2)
+    assert 0.9 < v.left.r2 < 1
+
+
+def test_noise_is_no_v():
+    y = [50, 60, 51, 58, 49, 61, 52, 57, 50]
+    v = fit_v(ALPHAS, y)
+    assert min(v.left.r2, v.right.r2) < 0.8
+
+
+def test_few_alphas_and_alpha_0_are_not_fitted():
+    assert fit_v([0, 0.1, 0.2, 0.3, 1], [1, 2, 3, 4, 5]) is None
+
+
+def arm(prior: list[float], lanes: dict[Lane, list[float]], **curves: list[float]) -> Arm:
+    """Finished runs with these accuracies in per cent, one a seed."""
+    runs = []
+    for seed, accuracy in enumerate(prior):
+        chosen = [lane for lane, values in lanes.items() if seed < len(values)]
+        models = [{"lane": "prior", "test_accuracy": accuracy / 100}]
+        models += [{"lane": k, "test_accuracy": lanes[lane][seed] / 100} for k, lane in enumerate(chosen)]
+        loss = curves.get("test_loss", [1.0])
+        rows = [{**model, "epoch": e + 1, "test_loss": value} for e, value in enumerate(loss) for model in models]
+        config = tiny.config(seed=seed, lanes=chosen or [Lane()])
+        runs.append(Run(Path(f"seed{seed}"), config, rows, [], {}, {"models": models}))
+    return Arm(tuple(runs))
+
+
+def spread(mean: float, std: float = 0.5) -> list[float]:
+    return [mean - std, mean, mean + std]
+
+
+def curve(values: list[float], every: str = "step") -> dict[Lane, list[float]]:
+    return {Lane(alpha=f"{a:g}", every=every): spread(v) for a, v in zip(ALPHAS, values, strict=True)}
+
+
+V = [58, 56, 54, 52, 50, 53, 56, 59, 62]
+
+
+def verdict(claim: dict, **arms: Arm) -> tuple[str, str]:
+    (found,) = judge([{"claim": "so it is", **claim}], {name.replace("_", " "): own for name, own in arms.items()})
+    return found.verdict, found.because
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (V, "holds"),
+        (V[::-1], "holds"),
+        (sorted(V), "fails"),  # rises all the way: the lowest is at 1e-4
+        ([50, 51, 52, 53, 54, 55, 56, 57, 49], "fails"),  # falls at alpha 1
+        ([58, 50, 54, 55, 56, 57, 58, 59, 60], "fails"),  # lowest at 3e-4
+        ([50.2, 50.2, 50.1, 50.1, 50, 50.1, 50.1, 50.2, 50.2], "fails"),  # within the spread
+    ],
+)
+def test_dip(values, expected):
+    claim = {"kind": "dip", "arm": "a", "between": [1e-3, 1e-1]}
+    assert verdict(claim, a=arm(spread(62), curve(values)))[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (V, "holds"),
+        (sorted(V), "fails"),
+        ([50, 60, 51, 58, 49, 61, 52, 57, 50], "fails"),
+        ([62, 59, 56, 53, 50, 50, 50, 50, 49], "fails"),  # falls, and stays down
+    ],
+)
+def test_logarithmic_on_both_sides(values, expected):
+    found, because = verdict({"kind": "logarithmic", "arm": "a"}, a=arm(spread(62), curve(values)))
+    assert found == expected
+    assert "R^2" in because
+
+
+def test_logarithmic_needs_three_alphas_a_side():
+    few = arm(spread(62), {Lane(alpha=str(a), every="step"): spread(5) for a in (0.01, 0.1, 1)})
+    assert verdict({"kind": "logarithmic", "arm": "a"}, a=few)[0] == "cannot tell"
+
+
+@pytest.mark.parametrize(("one", "expected"), [(62.0, "holds"), (62.6, "holds"), (61.0, "fails"), (64.0, "fails")])
+def test_alpha_1_is_the_prior(one, expected):
+    made = arm(spread(62), {Lane(alpha="1", every="step"): spread(one)})
+    assert verdict({"kind": "one-is-prior", "arm": "a"}, a=made)[0] == expected
+
+
+def test_alpha_1_of_one_seed_cannot_be_told_from_the_prior():
+    made = arm([62], {Lane(alpha="1"): [62]})
+    assert verdict({"kind": "one-is-prior", "arm": "a"}, a=made)[0] == "cannot tell"
+    assert verdict({"kind": "one-is-prior", "arm": "a"}, a=arm([62], {Lane(alpha="0.5"): [62]})) == (
+        "cannot tell",
+        "alpha 1 was not run",
+    )
+
+
+def test_each_cadence_gets_its_own_verdict():
+    lanes = curve(V, "step") | curve(sorted(V), "epoch")
+    found = judge(
+        [{"claim": "dips", "kind": "dip", "arm": "a", "between": [1e-3, 1e-1]}], {"a": arm(spread(62), lanes)}
+    )
+    assert {one.claim: one.verdict for one in found} == {"dips (every step)": "holds", "dips (every epoch)": "fails"}
+
+
+@pytest.mark.parametrize(("end", "expected"), [(40, "holds"), (60, "fails"), (54.9, "fails")])
+def test_below(end, expected):
+    """The last one is lower, but not by more than the spread."""
+    lanes = {Lane(alpha="end:0.5"): spread(end), Lane(alpha="0.5"): spread(55), Lane(alpha="0"): spread(58)}
+    claim = {"kind": "below", "lower": {"arm": "a", "alpha": "end:0.5"}, "higher": [{"arm": "a", "alpha": "0.5"}]}
+    assert verdict(claim, a=arm(spread(62), lanes))[0] == expected
+    claim = {"kind": "below", "lower": {"arm": "a", "alpha": "decay:0.5:1"}, "higher": [{"arm": "a"}]}
+    found = verdict(claim, a=arm(spread(62), lanes))
+    assert found == ("cannot tell", "I-MLP alpha decay:0.5:1 of a was not run")
+
+
+@pytest.mark.parametrize(("prior", "expected"), [(62, "holds"), (58.1, "fails"), (50, "fails")])
+def test_above(prior, expected):
+    claim = {"kind": "above", "higher": {"arm": "a"}, "lower": [{"arm": "a", "alpha": "0"}]}
+    assert verdict(claim, a=arm(spread(prior), {Lane(alpha="0"): spread(58)}))[0] == expected
+
+
+@pytest.mark.parametrize(("second", "expected"), [(74, "holds"), (60.8, "fails"), (59, "fails"), (50, "fails")])
+def test_larger_gain(second, expected):
+    one = arm(spread(62), {Lane(alpha="0"): spread(56), Lane(alpha="0.5"): spread(60)})
+    two = arm(spread(70), {Lane(alpha="0"): spread(56), Lane(alpha="0.5"): spread(second)})
+    claim = {"kind": "larger-gain", "larger": "b", "smaller": "a", "alpha": "0.5", "every": "epoch"}
+    assert verdict(claim, a=one, b=two)[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("loss", "expected"), [([2, 1.5, 1.2, 1.4, 1.6], "holds"), ([2, 1.5, 1.2, 1.1, 1.0], "fails"), ([1.0] * 5, "fails")]
+)
+def test_overfits(loss, expected):
+    made = arm([62], {Lane(alpha="0"): [58]}, test_loss=loss)
+    assert verdict({"kind": "overfits", "arm": "a", "alphas": ["0"]}, a=made)[0] == expected
+
+
+def test_a_claim_with_a_wrong_setting_is_refused():
+    with pytest.raises(ConfigError, match="cannot be read"):
+        verdict({"kind": "above", "higher": {"arm": "a"}, "least": []}, a=arm([1], {}))
+    with pytest.raises(Exception, match="kind of claim"):
+        verdict({"kind": "abov"}, a=arm([1], {}))
+
+
+@pytest.mark.parametrize("name", experiments.names())
+def test_every_claim_of_an_experiment_can_hold_and_can_fail(name):
+    """Scores made so that each lane's accuracy rises, or falls, with the order of the lanes; some verdict changes."""
+    experiment = experiments.load(name)
+    seen: dict[str, set[str]] = {}
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        arms = {}
+        for trial in experiment.trials("paper"):
+            means = rng.permutation(np.linspace(30, 70, len(trial.lanes)))
+            if rng.random() < 0.5:  # a V over log alpha, with all other lanes in any order
+                x = np.log10([max(float(lane.alpha), 1e-9) if lane.alpha[0] in "01" else 1 for lane in trial.lanes])
+                means = np.where(np.isin(x, [-9]), 60, 50 + 4 * np.abs(x + 2)) + rng.integers(0, 2) * 1e-3
+            prior = rng.choice([30, *means, 75])
+            loss = list(rng.permutation([3, 2, 1, 2, 3, 4, 3, 4, 3, 4, 5]))
+            arms[trial.name] = arm(
+                spread(prior), dict(zip(trial.lanes, map(spread, means), strict=True)), test_loss=loss
+            )
+        for found in experiment.judge(arms):
+            seen.setdefault(found.claim, set()).add(found.verdict)
+    for claim, verdicts in seen.items():
+        assert verdicts >= {"holds", "fails"}, (claim, verdicts)
