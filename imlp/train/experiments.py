@@ -19,7 +19,7 @@ from imlp.train.sweep import lanes_of
 FOLDER = Path(__file__).parents[2] / "experiments"
 BUDGETS = ("smoke", "short", "paper")
 KEYS = ("title", "asks", "settings", "arms", "budgets", "paper", "claims")
-OF_ARM = ("name", "alphas", "every", "more", "settings")
+OF_ARM = ("name", "alphas", "every", "more", "settings", *BUDGETS)  # a budget's: settings of the arm there
 OF_BUDGET = ("seeds", "alphas", "every", "settings")
 
 

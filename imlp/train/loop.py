@@ -107,9 +107,7 @@ class Trainer:
         self._write("env.json", json.dumps(machine.environment(), indent=2) + "\n")
         if self.path is not None and self.path.plays:
             self._write(PLAYS, json.dumps({"prior": self.path.run.name}) + "\n")
-        self.state = self._new_state()
-        self.save()
-        return self.state
+        return self._new_state()
 
     def _delete(self) -> None:
         """Delete the run in the folder, and nothing that is not one; the lock is held."""
@@ -319,7 +317,7 @@ class Trainer:
         state.active = [state.active[index] for index in kept]
 
     def _last_good(self, index: int, lane: int) -> dict[str, np.ndarray]:
-        """The lane as the newest checkpoint has it in which all its numbers are finite; as it is, if there is none."""
+        """The lane as the newest checkpoint has it in which all its numbers are finite; as it began, if there is none."""
         for path in checkpoint.found(self.folder / "checkpoint"):
             saved, state = checkpoint.load(path)
             if lane in state["active"]:
@@ -328,7 +326,7 @@ class Trainer:
                 arrays = {name: array if array.ndim == 0 else array[at : at + 1] for name, array in own.items()}
                 if all(np.isfinite(array).all() for array in arrays.values()):
                     return arrays
-        found: dict[str, np.ndarray] = self.backend.export(self.backend.select(self.state.lanes, [index]))
+        found: dict[str, np.ndarray] = self.backend.export(self.backend.select(self._new_state().lanes, [lane]))
         return found
 
     def _close_epoch(self) -> tuple[list[Row], dict[str, float]]:
