@@ -385,9 +385,9 @@ function showSteps() {
   by("conclusion").textContent = now < count ? "" : `entry (${i}, ${j}) = ${found.conclusion}${value}`;
 }
 
-function step(by) {
+function step(move) {
   const { i, j } = entryOf(shown()), count = explain(state.spec, i, j).steps.length;
-  state.step = (Math.min(state.step, count) + by + count + 1) % (count + 1);
+  state.step = (Math.min(state.step, count) + move + count + 1) % (count + 1);
   showSteps();
 }
 
