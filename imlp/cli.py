@@ -7,7 +7,7 @@ import typer
 from typer.core import TyperGroup
 
 import imlp
-from imlp.commands import data, export, info, plot, prior, reproduce, sweep, train, verify
+from imlp.commands import data, explore, export, info, plot, prior, reproduce, sweep, train, verify
 from imlp.errors import ImlpError
 
 
@@ -47,6 +47,7 @@ def main(
 
 
 app.command("build-prior")(prior.build_prior)
+app.command("explore")(explore.explore)
 app.command("train")(train.train)
 app.command("sweep")(sweep.sweep)
 app.command("reproduce")(reproduce.reproduce)

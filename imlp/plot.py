@@ -10,8 +10,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from scipy import sparse
 
+from imlp.explain import AXES, in_shape, out_shape
 from imlp.files import write_whole
-from imlp.spec import Chain, Conv, Patchify, Shape, Shared, Spec, Transpose
+from imlp.spec import Shape, Spec
 
 SMALL = 64  # up to this many rows and columns every entry is drawn
 NUMBERED = 16  # and up to this many its number is written into it
@@ -43,41 +44,8 @@ def save(figure: Figure, path: Path) -> None:
         file.write(buffer.getvalue())
 
 
-def in_shape(spec: Spec) -> Shape:
-    """The shape that the flat input stands for."""
-    match spec:
-        case Conv():
-            return spec.in_shape
-        case Patchify():
-            return spec.channels, spec.height, spec.width
-        case Transpose():
-            return spec.rows, spec.cols
-        case Shared():
-            return spec.rows, spec.in_features
-        case Chain():
-            return in_shape(spec.parts[0])
-    return (spec.matrix_shape[1],)
-
-
-def out_shape(spec: Spec) -> Shape:
-    """The shape that the flat output stands for."""
-    match spec:
-        case Conv():
-            return spec.out_shape
-        case Patchify():
-            return *spec.grid, spec.channels, spec.patch, spec.patch
-        case Transpose():
-            return spec.cols, spec.rows
-        case Shared():
-            return spec.rows, spec.out_features
-        case Chain():
-            return out_shape(spec.parts[-1])
-    return (spec.matrix_shape[0],)
-
-
 def _order(shape: Shape) -> str:
-    names = {2: "(row, column)", 3: "(channel, row, column)", 5: "(patch row, patch column, channel, row, column)"}
-    return f"{names[len(shape)]} of {' x '.join(map(str, shape))}"
+    return f"({', '.join(AXES[len(shape)])}) of {' x '.join(map(str, shape))}"
 
 
 def _entries(axes: Axes, values: np.ndarray) -> None:

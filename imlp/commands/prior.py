@@ -13,8 +13,9 @@ from imlp import init, kinds, reference
 from imlp.commands.console import out as console
 from imlp.commands.console import print_json, sizes, steps
 from imlp.errors import AlphaError, FileError, SpecError
+from imlp.explain import AXES, PAPER, Derivation, entry, explain, in_shape, out_shape, place
 from imlp.files import write_whole
-from imlp.spec import Spec
+from imlp.spec import Shape, Spec
 
 MOST_ENTRIES = 100_000_000  # non-zeros; building them takes some 50 bytes each
 LARGEST_DENSE = 4 * 2**30  # bytes; a full matrix beyond this is refused, not attempted
@@ -31,6 +32,10 @@ def _image(text: str) -> tuple[int, ...]:
 def _pair(text: str) -> tuple[int, ...]:
     values = sizes(text, (1, 2), "N or VERTICALxHORIZONTAL, for example 3 or 3x5")
     return values * 2 if len(values) == 1 else values
+
+
+def _entry(text: str) -> tuple[int, ...]:
+    return sizes(text, (1, 2), "ROW or ROW,COLUMN, for example 12 or 12,7")
 
 
 def _option(help: str, panel: str, *names: str, **more: Any) -> Any:
@@ -71,6 +76,13 @@ def build_prior(
         Path | None,
         _option("Write the matrix: .npz for scipy.sparse.load_npz, .npy for a full array.", RESULT),
     ] = None,
+    explain_entry: Annotated[
+        bool, _option("Derive one entry: what it joins, with the numbers filled in.", RESULT, "--explain")
+    ] = False,
+    entry_given: Annotated[
+        Any,
+        _option("Which one. Default: one of the middle row.", RESULT, "--entry", parser=_entry, metavar="ROW[,COLUMN]"),
+    ] = None,
     plot: Annotated[Path | None, _option("Draw it: .png, .svg or .pdf.", RESULT)] = None,
     json: Annotated[bool, _option("Print the facts as JSON.", RESULT, "--json")] = False,
 ) -> None:
@@ -80,6 +92,7 @@ def build_prior(
 
     - `build-prior --kind patchify --out p.npz`: the 3072 x 3072 permutation that cuts an image into patches
     - `build-prior --kind conv --image 1x5x5 --plot conv.png`: a convolution small enough to see every entry
+    - `build-prior --kind patch-embed --explain --entry 5,40`: how the entry of row 5 and column 40 comes about
     - `build-prior --kind conv --image 3x224x224 --out-channels 16 --stride 2`: a layer of your own
     """
     given = {
@@ -92,6 +105,7 @@ def build_prior(
         raise SpecError(
             f"the matrix would have {spec.nnz:,} non-zeros", f"take a geometry with at most {MOST_ENTRIES:,}"
         )
+    derivation = _derive(spec, entry_given) if explain_entry or entry_given else None
     _check_alpha(alpha, spec)
     _check_suffix(out, (".npz", ".npy"))
     _check_suffix(plot, (".png", ".svg", ".pdf"))
@@ -115,10 +129,18 @@ def build_prior(
             drawing.save(drawing.matrix_figure(matrix, spec, _title(kind, alpha)), plot)
 
     facts = _facts(kind, spec, alpha, source, matrix)
+    if derivation is not None:
+        facts["entry"] = {**asdict(derivation), "value": float(matrix[derivation.i, derivation.j])}
     if json:
         print_json({**facts, "out": _text(out), "plot": _text(plot)})
     else:
         _print(facts, kind, out, plot)
+    if derivation is not None and not json:
+        number = 1.0 if weight is None or derivation.tap is None else float(weight[derivation.tap])
+        _print_derivation(derivation, spec, kinds.KINDS[kind].equation, number)
+        if alpha < 1:
+            mixed = f"(1 - alpha) W + alpha W_P = {facts['entry']['value']:.6g}"
+            console.print(f"with alpha = {alpha:g}, and W drawn at random: {mixed}", soft_wrap=True)
 
 
 def _check_alpha(alpha: float, spec: Spec) -> None:
@@ -205,6 +227,32 @@ def _print(facts: dict[str, Any], kind: str, out: Path | None, plot: Path | None
         console.print(f"written: {out} (read it with {reader})", soft_wrap=True)
     if plot is not None:
         console.print(f"drawn: {plot}", soft_wrap=True)
+
+
+def _derive(spec: Spec, given: tuple[int, ...] | None) -> Derivation:
+    i, j = given if given is not None and len(given) == 2 else entry(spec, *(given or ()))
+    return explain(spec, i, j)
+
+
+def _print_derivation(found: Derivation, spec: Spec, equation: str, number: float) -> None:
+    """The steps, each part of a product under its place in the paper."""
+    console.print(f"\n{equation} ({place(spec)}), entry (i, j) = ({found.i}, {found.j})", soft_wrap=True)
+    console.print(f"output i = {found.i}: {_named(found.output, out_shape(spec))}", soft_wrap=True)
+    console.print(f"input  j = {found.j}: {_named(found.input, in_shape(spec))}", soft_wrap=True)
+    part, width = "", max(len(step.meaning) for step in found.steps)
+    for step in found.steps:
+        if step.part != part:
+            part = step.part
+            console.print(f"\n{part} ({PAPER[part]})")
+        line = f"{step.name} = {step.formula} = {step.numbers} = {step.value}"
+        console.print(f"  {step.meaning:<{width}}  {line}", soft_wrap=True)
+    value = f" = {number:.6g}" if found.tap else ""
+    console.print(f"\nentry ({found.i}, {found.j}) = {found.conclusion}{value}", soft_wrap=True)
+
+
+def _named(where: Shape, shape: Shape) -> str:
+    named = ", ".join(f"{name} {index}" for name, index in zip(AXES[len(shape)], where, strict=True))
+    return f"{named} of {' x '.join(map(str, shape))}"
 
 
 def _text(path: Path | None) -> str | None:

@@ -90,6 +90,32 @@ def test_alpha_mixes_with_a_dense_matrix(tmp_path):
     np.testing.assert_allclose(mixed, 0.75 * w + 0.25 * w_p)
 
 
+@pytest.mark.parametrize("entry", [None, "0,0", "7"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_entry_is_explained(kind, entry, tmp_path):
+    arguments = ["--kind", kind, "--explain", *(["--entry", entry] if entry else [])]
+    facts = json.loads(run(*arguments, "--json", "--out", tmp_path / "m.npz").stdout)
+    found, matrix = facts["entry"], sparse.load_npz(tmp_path / "m.npz")
+    value = matrix[found["i"], found["j"]]
+    assert found["value"] == value
+    assert (value != 0) == (found["tap"] is not None)
+    assert value != 0 or entry == "0,0"  # a row alone, and the default, show an entry that is not zero
+    shown = run(*arguments).stdout
+    assert KINDS[kind].equation in shown
+    assert f"entry ({found['i']}, {found['j']}) = {found['conclusion']}" in shown
+    assert "appendix" in shown
+    if found["tap"]:
+        assert f" = {value:.6g}\n" in shown
+    for step in found["steps"]:
+        assert f"{step['name']} = {step['formula']} = {step['numbers']} = {step['value']}" in shown
+
+
+def test_an_explained_entry_of_a_mixture():
+    shown = run("--image", "1x4x4", "--alpha", "0.5", "--entry", "0,15").stdout
+    assert "entry (0, 15) = 0, for a = 4 is not a row of the kernel" in shown
+    assert "with alpha = 0.5, and W drawn at random" in shown
+
+
 class Harmful:
     """Would leave a file behind when unpickled."""
 
@@ -145,6 +171,8 @@ def test_a_weight_file_that_will_not_do(name, message, tmp_path):
         ("--out missing/m.npz", "choose a folder that exists"),
         ("--plot missing/m.png", "choose a folder that exists"),
         ("--kind patchify --kernel 3", "--kernel does not apply to kind patchify; it takes --image, --patch"),
+        ("--kind patchify --explain --entry 3072", "the matrix has no row 3072; give a row from 0 to 3071"),
+        ("--kind patchify --entry 0,3072", "the matrix has no column 3072; give a column from 0 to 3071"),
         ("--kind transpose --rows 100000 --cols 100000", "take a geometry with at most"),
         ("--image 3x224x224 --out-channels 16 --alpha 0.5", "leave --alpha out"),
         ("--image 3x224x224 --out-channels 16 --out m.npy", "write .npz instead"),
@@ -156,7 +184,9 @@ def test_bad_input_gives_one_line_with_the_remedy(arguments, message, tmp_path, 
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("arguments", ["--kind magic", "--image 3x3", "--kernel three", "--seed -1", "--colour red"])
+@pytest.mark.parametrize(
+    "arguments", ["--kind magic", "--image 3x3", "--kernel three", "--seed -1", "--colour red", "--entry 1,2,3"]
+)
 def test_what_cannot_be_parsed_is_refused_too(arguments):
     result = run(*arguments.split())
     assert result.exit_code == 2

@@ -1,0 +1,77 @@
+"""`explore`: the teaching page, as a file and on a local server."""
+
+import webbrowser
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from imlp.commands.console import out as console
+from imlp.errors import FileError, RunError
+from imlp.explore import page
+from imlp.files import write_whole
+
+HOST = "127.0.0.1"
+
+
+def explore(
+    out: Annotated[Path, typer.Option(help="The page: one .html file that needs nothing else.")] = Path("explore.html"),
+    serve: Annotated[bool, typer.Option("--serve", help="Also serve it on this machine until Ctrl-C.")] = False,
+    port: Annotated[int, typer.Option(help="Where to serve it; 0 takes any free port.", min=0, max=65535)] = 8321,
+    open_page: Annotated[bool, typer.Option("--open/--no-open", help="Open it in the browser.")] = False,
+) -> None:
+    """Write a page on which every entry of a layer's matrix can be pointed at.
+
+    Choose a layer and its geometry; see the input, the matrix and the output side by side; step through the formula of
+    an entry; drag alpha and watch a plain layer turn into the structured one.
+
+    - `explore`: writes explore.html, to be opened from disk
+    - `explore --serve`: for a machine without a screen, behind `ssh -L 8321:127.0.0.1:8321`
+    """
+    if out.suffix not in (".html", ".htm"):
+        raise FileError(f"{out} does not end in a known type", "use .html")
+    text = page().encode()
+    with write_whole(out) as file:
+        file.write(text)
+    console.print(f"written: {out} (open it in a browser)", soft_wrap=True)
+    if not serve:
+        if open_page:
+            webbrowser.open(out.resolve().as_uri())
+        return
+    with _server(text, port) as server:
+        address = f"http://{HOST}:{server.server_address[1]}/"
+        console.print(f"serving: {address} (Ctrl-C ends it)", soft_wrap=True)
+        if open_page:
+            webbrowser.open(address)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            console.print("ended")
+
+
+def _server(text: bytes, port: int) -> ThreadingHTTPServer:
+    """A server of this one page, on the loopback interface only."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.path.partition("?")[0] != "/":
+                self.send_error(404)
+                return
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html; charset=utf-8")
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(text)
+
+        do_HEAD = do_GET
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Nothing: the address is all that a user needs to see."""
+
+    try:
+        return ThreadingHTTPServer((HOST, port), Handler)
+    except OSError as error:
+        remedy = "give another one with --port, or --port 0 for any that is free"
+        raise RunError(f"cannot serve on port {port}: {error.strerror or error}", remedy) from error
