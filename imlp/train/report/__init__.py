@@ -1,0 +1,62 @@
+"""`report`: runs as one page that needs nothing but itself, and its figures and tables as files beside it."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from imlp.errors import FileError, RunError
+from imlp.files import make_folder, write_whole
+from imlp.train.data.dataset import Progress, silent
+from imlp.train.records import arms_of, find_runs
+from imlp.train.report import data, figures, page, tables
+
+
+@dataclass(frozen=True)
+class Report:
+    """The page, and its figures and tables by file name."""
+
+    page: str
+    files: dict[str, bytes]
+
+
+def make(folders: Sequence[Path], progress: Progress = silent) -> Report:
+    """The report on every run in the folders and below them; nothing is written."""
+    for folder in folders:
+        if not folder.is_dir():
+            raise RunError(f"there is no folder {folder}", "name folders that train, sweep or reproduce have written")
+    progress("reading runs", 0, None)
+    found = data.experiments(folders)
+    arms = data.gather(arms_of(find_runs(folders)), found)
+    files: dict[str, bytes] = {}
+    for n, arm in enumerate(arms):
+        progress("drawing figures", n, len(arms))
+        for name, figure in figures.of_arm(arm).items():
+            files |= {f"{arm.id}-{name}.{suffix}": drawn for suffix, drawn in figures.written(figure).items()}
+        files |= _texts(tables.of_arm(arm).values())
+    for n, experiment in enumerate(found, start=1):
+        files |= _texts([tables.experiment(n, experiment), tables.verdicts(n, experiment)])
+    return Report(page.html(arms, found, files), files)
+
+
+def _texts(found: Iterable[tables.Table]) -> dict[str, bytes]:
+    files = {}
+    for table in found:
+        files |= {f"{table.id}.csv": table.csv().encode(), f"{table.id}.tex": table.latex().encode()}
+    return files
+
+
+def write(folders: Sequence[Path], path: Path, progress: Progress = silent) -> Path:
+    """Write the page, then its files into a folder of the same name; where those files are comes back."""
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise FileError(f"{path} does not end in .html", "give the page a name such as report.html")
+    report = make(folders, progress)
+    beside = path.with_suffix("")
+    make_folder(path.parent)
+    make_folder(beside)
+    progress("writing", 0, None)
+    with write_whole(path) as file:
+        file.write(report.page.encode())
+    for name, content in report.files.items():
+        with write_whole(beside / name) as file:
+            file.write(content)
+    return beside

@@ -1,0 +1,98 @@
+"""The first layer as pictures: rows of W, and of the prior's W_P, folded into the shape of an image.
+
+Only the rows that are shown are read from the checkpoint, so that one of many lanes costs little.
+"""
+
+import io
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+from imlp.plot import out_shape
+from imlp.spec import Shape
+from imlp.train import checkpoint
+from imlp.train.config import Lane
+from imlp.train.records import Arm, Run
+
+SHOWN = 4  # rows of each matrix
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Rows of the first interpolated layer, of the prior and of each lane, each `(SHOWN, height, width, 3)`."""
+
+    layer: str
+    rows: list[int]
+    where: str  # which run, after which epoch
+    images: list[tuple[str, np.ndarray]]  # title and pixels from 0 to 255, the prior's first
+
+
+def first_layer(arm: Arm) -> Weights | str:
+    """Of the first run that has a checkpoint, finished ones before others; or the reason why there is nothing."""
+    for run in sorted(arm.runs, key=lambda run: run.result is None):
+        for path in checkpoint.found(run.folder / "checkpoint"):
+            try:
+                return _read(arm, run, path)
+            except (OSError, SafetensorError, ValueError, KeyError, TypeError):
+                continue  # damaged: the one before it
+    return "These runs are on record without their weights, so there is no first layer to show."
+
+
+def _read(arm: Arm, run: Run, path: Any) -> Weights:
+    with safe_open(path, framework="numpy") as file:
+        state = json.loads((file.metadata() or {})["state"])
+        network = run.config.make_network(tuple(state["image"]), state["classes"])
+        layer = network.layer(network.layers[0].name)
+        key = f"{layer.name}.weight"
+        rows = chosen_rows(out_shape(layer.spec))
+        from imlp.reference import matrix  # SciPy takes a moment to import
+
+        prior: Any = matrix(layer.spec, file.get_tensor(f"prior/{key}").astype(np.float64))
+        images = [(f"{arm.prior_name} (the prior): W_P", pictures(prior[rows].toarray(), network.image))]
+        stack = file.get_slice(f"lanes/{key}") if state["active"] else None
+        lanes: list[tuple[int, Lane]] = [(k, run.config.lanes[lane]) for k, lane in enumerate(state["active"])]
+        for index, lane in lanes:
+            own = np.concatenate([stack[index : index + 1, row : row + 1].reshape(1, -1) for row in rows])  # type: ignore[index]
+            images.append((lane.title, pictures(own, network.image)))
+    return Weights(layer.name, rows, f"seed {run.config.seed}, after epoch {state['epoch']}", images)
+
+
+def chosen_rows(shape: Shape) -> list[int]:
+    """Rows whose outputs lie apart: four places of an image's quarters, or four patches, each of another channel.
+
+    >>> chosen_rows((1, 4, 4)), chosen_rows((16, 8))
+    ([5, 7, 13, 15], [16, 50, 84, 118])
+    """
+    if len(shape) == 3:
+        channels, height, width = shape
+        places = [(y, x) for y in (height // 4, 3 * height // 4) for x in (width // 4, 3 * width // 4)]
+        return [int(np.ravel_multi_index((n % channels, y, x), shape)) for n, (y, x) in enumerate(places)]
+    patches, features = shape
+    return [
+        int(np.ravel_multi_index(((2 * n + 1) * patches // (2 * SHOWN), n * features // SHOWN), shape))
+        for n in range(SHOWN)
+    ]
+
+
+def pictures(rows: np.ndarray, image: tuple[int, int, int]) -> np.ndarray:
+    """Each row as an image: grey is 0, and the largest weight of the row is full black or white of its channel."""
+    largest = np.abs(rows).max(axis=1, keepdims=True)
+    scaled = rows / np.where(largest > 0, largest, 1)
+    channels, height, width = image
+    folded = (127.5 + 127.5 * scaled).round().astype(np.uint8).reshape(-1, channels, height, width)
+    colours = folded if channels == 3 else np.repeat(folded.mean(1, keepdims=True).astype(np.uint8), 3, axis=1)
+    return colours.transpose(0, 2, 3, 1)
+
+
+def png(pixels: np.ndarray) -> bytes:
+    """Images `(n, height, width, 3)` side by side as one PNG, a light line between them."""
+    from PIL import Image
+
+    gap = np.full((pixels.shape[1], 1, 3), 255, np.uint8)
+    parts = [part for picture in pixels for part in (picture, gap)][:-1]
+    buffer = io.BytesIO()
+    Image.fromarray(np.concatenate(parts, axis=1)).save(buffer, format="png", optimize=True)
+    return buffer.getvalue()
