@@ -24,7 +24,7 @@ def make(folders: Sequence[Path], progress: Progress = silent) -> Report:
     for folder in folders:
         if not folder.is_dir():
             raise RunError(f"there is no folder {folder}", "name folders that train, sweep or reproduce have written")
-    progress("reading runs", 0, None)
+    progress("reading runs", 0, 1)
     found = data.experiments(folders)
     arms = data.gather(arms_of(find_runs(folders)), found)
     files: dict[str, bytes] = {}
@@ -39,7 +39,7 @@ def make(folders: Sequence[Path], progress: Progress = silent) -> Report:
 
 
 def _texts(found: Iterable[tables.Table]) -> dict[str, bytes]:
-    files = {}
+    files: dict[str, bytes] = {}
     for table in found:
         files |= {f"{table.id}.csv": table.csv().encode(), f"{table.id}.tex": table.latex().encode()}
     return files
@@ -53,7 +53,6 @@ def write(folders: Sequence[Path], path: Path, progress: Progress = silent) -> P
     beside = path.with_suffix("")
     make_folder(path.parent)
     make_folder(beside)
-    progress("writing", 0, None)
     with write_whole(path) as file:
         file.write(report.page.encode())
     for name, content in report.files.items():

@@ -88,6 +88,18 @@ class ArmData:
     weights: Weights | str  # or why there are none
     warnings: list[str]
 
+    @property
+    def alphas(self) -> list[float]:
+        """All that the alpha figure shows, the paper's too."""
+        return sorted({a for s in self.series for a in s.alphas} | {point["alpha"] for point in self.paper})
+
+    @property
+    def ticks(self) -> list[float]:
+        """0 if it is there, then the decades; the alphas themselves where they span fewer than two."""
+        above = [alpha for alpha in self.alphas if alpha > 0]
+        decades = [10.0**k for k in range(-300, 1) if above and 0.999 * above[0] <= 10.0**k <= 1.001 * above[-1]]
+        return [0.0] * (0.0 in self.alphas) + (decades if len(decades) > 1 else above[:8])
+
 
 def experiments(folders: Iterable[Path]) -> list[dict[str, Any]]:
     """Every `experiment.json` in the folders and below them, each once."""
@@ -123,7 +135,9 @@ def gather(arms: Sequence[Arm], experiments: Sequence[dict[str, Any]] = ()) -> l
         names += [named["name"]] if named["name"] not in names else []
     made = _names(arms)
     found: list[ArmData] = []
-    for arm, own in zip(arms, made, strict=True):
+    order = list(given)  # as the experiments name them; arms that none of them names come last
+    pairs = zip(arms, made, strict=True)
+    for arm, own in sorted(pairs, key=lambda pair: order.index(pair[0].key) if pair[0].key in order else len(order)):
         name = " / ".join(given.get(arm.key, [own]))
         points = _paper(arm.key, experiments)
         found.append(_arm(arm, name, _identifier(name, {other.id for other in found}), points))
@@ -203,7 +217,8 @@ def _series(arm: Arm) -> tuple[list[Series], dict[Lane, int]]:
             groups.setdefault(dataclasses.replace(lane, alpha="0"), []).append(lane)
     if zeros and not groups:
         groups[zeros[0]] = []
-    series, of = [], dict.fromkeys(arm.lanes, -1)
+    series: list[Series] = []
+    of = dict.fromkeys(arm.lanes, -1)
     for base, lanes in groups.items():
         zero = [base] if base in zeros else zeros[:1]
         own = [*zero, *lanes]

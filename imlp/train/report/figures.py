@@ -40,15 +40,9 @@ def written(figure: "Figure") -> dict[str, bytes]:
     for suffix, options in (("svg", {"metadata": {"Date": None}}), ("png", {"dpi": 144})):
         buffer = io.BytesIO()
         with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "imlp"}):
-            figure.savefig(buffer, format=suffix, **options)  # type: ignore[arg-type]
+            figure.savefig(buffer, format=suffix, **options)
         found[suffix] = buffer.getvalue()
     return found
-
-
-def smallest_alpha(arm: ArmData) -> float:
-    """Where the symmetric-log axis turns linear, to reach 0."""
-    alphas = [a for series in arm.series for a in series.alphas] + [point["alpha"] for point in arm.paper]
-    return min((alpha for alpha in alphas if alpha > 0), default=1e-4)
 
 
 def against_alpha(arm: ArmData) -> "Figure":
@@ -72,11 +66,10 @@ def against_alpha(arm: ArmData) -> "Figure":
         errors = [point["std"] or 0 for point in arm.paper]
         style = {"color": "black", "marker": "D", "markerfacecolor": "none", "linestyle": "none", "capsize": 3}
         axes.errorbar(x, y, errors, label="the paper", **style)
-    least = smallest_alpha(arm)
-    axes.set_xscale("symlog", linthresh=least, linscale=1)
-    ticks = [0.0, *(10.0**k for k in range(int(np.floor(np.log10(least))), 1) if 10.0**k >= least)]
-    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-    axes.set_xlim(-0.15 * least, 1.5)
+    least = min((alpha for alpha in arm.alphas if alpha > 0), default=1.0)
+    axes.set_xscale("symlog", linthresh=least, linscale=1)  # linear from 0 to the least alpha, as wide as a decade
+    axes.set_xticks(arm.ticks, [f"{tick:g}" for tick in arm.ticks])
+    axes.set_xlim(-0.15 * least if arm.alphas[0] == 0 else least / 1.5, 1.5 * arm.alphas[-1] or least)
     axes.set(xlabel="alpha (0, then logarithmic)", ylabel="test accuracy, %", title=arm.name)
     axes.grid(alpha=0.25)
     axes.legend(fontsize=8)
@@ -156,4 +149,3 @@ def _figure(size: tuple[float, float]) -> tuple["Figure", Any]:
 
     figure = Figure(figsize=size, layout="constrained")
     return figure, figure.subplots()
-

@@ -31,7 +31,8 @@ function frame(host, { label, xTicks, toUnit, xName, values, focusable = false }
   const room = Math.max(0.06 * (high - low), 0.5);
   low = Math.max(0, low - room), high = Math.min(100, high + room);
   const x = value => left + toUnit(value) * (width - left - right);
-  const y = value => height - bottom - (value - low) / (high - low) * (height - top - bottom);
+  const within = value => (Math.min(high, Math.max(low, value)) - low) / (high - low);
+  const y = value => height - bottom - within(value) * (height - top - bottom);
   const svg = element("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
   if (focusable) svg.setAttribute("tabindex", "0");
   for (const tick of niceTicks(low, high, 6)) {
@@ -96,10 +97,7 @@ function alphaChart(host, arm) {
   const decades = Math.log10(most / least), whole = Math.max(bend + decades, 1e-9);
   const unit = a => (a < least ? a / least * bend : bend + Math.log10(a / least)) / whole;
   const inset = a => 0.035 + 0.93 * (whole > 1e-8 ? unit(a) : 0.5);
-  const ticks = bend ? [[0, "0"]] : [];
-  for (let k = Math.ceil(Math.log10(least) - 1e-9); k <= Math.log10(most) + 1e-9; k++) {
-    ticks.push([10 ** k, k < -2 ? `1e${k}` : String(Number((10 ** k).toPrecision(3)))]);
-  }
+  const ticks = arm.ticks.map(a => [a, a > 0 && a < 0.01 ? a.toExponential() : String(a)]);
   const prior = arm.models[0];
   const values = [];
   const spread = (mean, std) => values.push(mean - (std ?? 0), mean + (std ?? 0));
@@ -170,7 +168,7 @@ function epochChart(host, arm) {
   for (const m of models) {
     const style = laneStyle(m), high = m.epochs.map((e, k) => [x(e), y(m.accuracy[k] + (m.spread[k] ?? 0))]);
     const low = m.epochs.map((e, k) => [x(e), y(m.accuracy[k] - (m.spread[k] ?? 0))]).reverse();
-    svg.append(element("path", { d: path([...high, ...low]) + "Z", style: `fill:${style.stroke}`, opacity: 0.1 }));
+    svg.append(element("path", { d: path([...high, ...low]) + "Z", style: `fill:${style.stroke}`, opacity: Math.min(0.14, 0.5 / models.length) }));
     const line = element("path", { class: "curve", d: path(m.epochs.map((e, k) => [x(e), y(m.accuracy[k])])), ...styled(style) });
     if (m.epochs.length === 1) svg.append(element("circle", { cx: x(m.epochs[0]), cy: y(m.accuracy[0]), r: 4, style: `fill:${style.stroke}` }));
     line.append(element("title", {}, m.title));
@@ -222,8 +220,8 @@ function laneChoice(host, arm, shown) {
     });
     return button;
   };
-  const lanes = element("fieldset", {}, element("legend", {}, "Shown"), element("div", { class: "lanes" }, ...labels));
-  host.querySelector(".controls").append(choose("All", true), choose("None", false));
+  const lanes = element("fieldset", {}, element("legend", {}, "Shown"), element("div", { class: "lanes" }, ...labels),
+    choose("All", true), " ", choose("None", false));
   host.querySelector(".legend").append(lanes);
   host.querySelector(".plot").after(element("output", { "aria-live": "polite" }));
 }
@@ -304,6 +302,7 @@ function sortable(table) {
 }
 
 document.querySelectorAll("table.sortable").forEach(sortable);
+addEventListener("beforeprint", () => document.querySelectorAll("details.printed").forEach(part => { part.open = true; }));
 const draw = { alpha: alphaChart, epochs: epochChart, bias: biasChart };
 const redraw = new ResizeObserver(entries => {
   for (const { target, contentRect } of entries) {

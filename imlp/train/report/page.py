@@ -18,6 +18,7 @@ from imlp.train.report.weights import Weights, png
 
 TYPES = {"png": "image/png", "svg": "image/svg+xml", "csv": "text/csv", "tex": "application/x-tex"}
 NAMES = {"png": "PNG", "svg": "SVG", "csv": "CSV", "tex": "LaTeX"}
+WHAT = "What was asked"  # heads the only experiment, whose title heads the page
 DRAWN = (  # what the script needs of a model
     "title", "alpha", "prior", "mean", "std", "epochs", "accuracy", "spread", "seeds", "layers", "random", "share",
     "distance", "shade", "series",
@@ -29,7 +30,10 @@ def html(arms: Sequence[ArmData], experiments: Sequence[dict[str, Any]], files: 
     here = resources("imlp.train.report")
     title = " · ".join(experiment["title"] for experiment in experiments) or "Runs of imlp"
     body = [_header(title, arms), *(_warnings(arms)), *_contents(arms, experiments)]
-    body += [_experiment(n, experiment, arms, files) for n, experiment in enumerate(experiments, start=1)]
+    body += [
+        _experiment(n, experiment, arms, files, many=len(experiments) > 1)
+        for n, experiment in enumerate(experiments, start=1)
+    ]
     body += [_arm(n, arm, files) for n, arm in enumerate(arms)]
     return Template((here / "page.html").read_text("utf-8")).substitute(
         title=escape(title),
@@ -51,12 +55,14 @@ def _json(value: Any) -> str:
 def _drawn(arm: ArmData) -> dict[str, Any]:
     series = [{**dataclasses.asdict(s), "fit": _fit(s.fit)} for s in arm.series]
     models = [{name: getattr(model, name) for name in DRAWN} for model in arm.models]
-    own = {"id": arm.id, "name": arm.name, "prior": arm.prior_name, "paper": arm.paper}
+    own = {"id": arm.id, "name": arm.name, "prior": arm.prior_name, "paper": arm.paper, "ticks": arm.ticks}
     return _short({**own, "models": models, "series": series})
 
 
 def _fit(fit: V | None) -> dict[str, float] | None:
-    return fit and {"alpha": fit.alpha, "accuracy": fit.accuracy, "left": fit.left.slope, "right": fit.right.slope}
+    if fit is None:
+        return None
+    return {"alpha": fit.alpha, "accuracy": fit.accuracy, "left": fit.left.slope, "right": fit.right.slope}
 
 
 def _short(value: Any) -> Any:
@@ -79,8 +85,8 @@ def _header(title: str, arms: Sequence[ArmData]) -> str:
     facts = f"{_number(len(runs), 'run')} ({finished}) in {_number(len(arms), 'arm')}, {seconds} of training."
     explained = (
         "A dense layer W is moved towards the dense form W<sub>P</sub> of a structured one, the prior: "
-        "W ← (1 − α) W + α W<sub>P</sub>. An arm holds runs that differ only in seeds and lanes; "
-        "a lane is one such network with its α. Means and standard deviations are over seeds."
+        "W &larr; (1 &minus; &alpha;) W + &alpha; W<sub>P</sub>. An arm holds runs that differ only in seeds and "
+        "lanes; a lane is one such network with its alpha. Means and standard deviations are over seeds."
     )
     return f"<header><h1>{escape(title)}</h1><p>{facts}</p><p class='quiet'>{explained}</p></header>"
 
@@ -97,14 +103,18 @@ def _warnings(arms: Sequence[ArmData]) -> list[str]:
 
 
 def _contents(arms: Sequence[ArmData], experiments: Sequence[dict[str, Any]]) -> list[str]:
-    links = [(f"experiment{n}", experiment["title"]) for n, experiment in enumerate(experiments, start=1)]
+    titles = [experiment["title"] for experiment in experiments] if len(experiments) > 1 else [WHAT] * len(experiments)
+    links = [(f"experiment{n}", title) for n, title in enumerate(titles, start=1)]
     links += [(arm.id, arm.name) for arm in arms]
     items = "".join(f'<li><a href="#{escape(to)}">{escape(text)}</a></li>' for to, text in links)
     return [f"<nav aria-label='Contents'><ul>{items}</ul></nav>"] * (len(links) > 1)
 
 
-def _experiment(n: int, found: dict[str, Any], arms: Sequence[ArmData], files: Mapping[str, bytes]) -> str:
+def _experiment(
+    n: int, found: dict[str, Any], arms: Sequence[ArmData], files: Mapping[str, bytes], *, many: bool
+) -> str:
     by_key = {arm.key: arm for arm in arms}
+    title = found["title"] if many else WHAT
     items = []
     for named in found["arms"]:
         arm = by_key.get(named["key"])
@@ -118,7 +128,7 @@ def _experiment(n: int, found: dict[str, Any], arms: Sequence[ArmData], files: M
     )
     parts = [
         f'<section class="experiment" id="experiment{n}" aria-labelledby="experiment{n}-title">',
-        f'<h2 id="experiment{n}-title">{escape(found["title"])}</h2>',
+        f'<h2 id="experiment{n}-title">{escape(title)}</h2>',
         f"<p>{escape(found['asks'])}</p>",
         f"<p class='quiet'>Experiment {escape(found['name'])}, budget {escape(found['budget'])}: "
         f"<code>{escape(found['command'])}</code></p>",
@@ -149,8 +159,8 @@ def _arm(n: int, arm: ArmData, files: Mapping[str, bytes]) -> str:
         _weights(arm, files),
         "<h3>Record</h3>",
         _table(own["runs"], files),
-        _folded("Settings", _table(own["settings"], files)),
-        _folded("Environment", _table(own["environment"], files)),
+        _folded("Settings", _table(own["settings"], files), printed=True),
+        _folded("Environment", _table(own["environment"], files), printed=True),
         "</section>",
     ]
     return "\n".join(parts)
@@ -162,14 +172,16 @@ def _alpha(n: int, arm: ArmData, own: Mapping[str, tables.Table], files: Mapping
     caption = "Mean and standard deviation over seeds. The axis is logarithmic but for its first part, which reaches 0."
     lines = "".join(f"<p>{_sentence(series.name, series.fit)}</p>" for series in arm.series if series.fit)
     few = "A fit of two lines needs at least five alphas above 0 in a series."
-    fits = lines + _folded("The fits as a table", _table(own["fits"], files)) if lines else f"<p class='quiet'>{few}</p>"
+    fits = (
+        lines + _folded("The fits as a table", _table(own["fits"], files)) if lines else f"<p class='quiet'>{few}</p>"
+    )
     return [_chart("alpha", n, arm, "Accuracy against alpha", caption, files), fits]
 
 
 def _sentence(name: str, fit: V) -> str:
     left, right = fit.left, fit.right
     return (
-        f"Mixed {escape(name)}: two straight lines in log<sub>10</sub> α meet at α = {fit.alpha:.2g} with "
+        f"Mixed {escape(name)}: two straight lines in log<sub>10</sub>(alpha) meet at alpha {fit.alpha:.2g} with "
         f"{fit.accuracy:.2f} %; the left one {_goes(left.slope)} points a decade (R² {left.r2:.3f}, {left.n} alphas), "
         f"the right one {_goes(right.slope)} (R² {right.r2:.3f}, {right.n} alphas)."
     )
@@ -213,16 +225,17 @@ def _weights(arm: ArmData, files: Mapping[str, bytes]) -> str:
     if not isinstance(arm.weights, Weights):
         return f"<p>{escape(arm.weights)}</p>"
     found = arm.weights
+    what = f"{len(found.rows)} rows of {escape(found.layer)} as images"
     cards = "".join(
-        f'<figure><img src="{_uri("png", png(pixels))}" alt="{len(found.rows)} rows of {escape(found.layer)} as images: '
-        f'{escape(title)}"><figcaption>{escape(title)}</figcaption></figure>'
+        f'<figure><img src="{_uri("png", png(pixels))}" alt="{what}: {escape(title)}">'
+        f"<figcaption>{escape(title)}</figcaption></figure>"
         for title, pixels in found.images
     )
     rows = ", ".join(map(str, found.rows))
     caption = (
-        f"Rows {rows} of {escape(found.layer)} folded into the shape of an image ({escape(found.where)}): which pixels an "
-        "output reads. Grey is 0, and each row is scaled by its largest weight. The larger α, the more of the prior's "
-        "small local pattern shows."
+        f"Rows {rows} of {escape(found.layer)} folded into the shape of an image ({escape(found.where)}): "
+        "which pixels an output reads. Grey is 0, and each row is scaled by its largest weight. The larger alpha, the "
+        "more of the prior's small local pattern shows."
     )
     links = _downloads("First layer", f"{arm.id}-weights", ("png", "svg"), files)
     return f"<p>{caption}</p><div class='weights'>{cards}</div>{links}"
@@ -232,8 +245,9 @@ def _table(table: tables.Table, files: Mapping[str, bytes]) -> str:
     return table.html() + _downloads(table.title, table.id, ("csv", "tex"), files)
 
 
-def _folded(title: str, content: str) -> str:
-    return f"<details><summary>{title}</summary>{content}</details>"
+def _folded(title: str, content: str, *, printed: bool = False) -> str:
+    own = ' class="printed"' if printed else ""
+    return f"<details{own}><summary>{title}</summary>{content}</details>"
 
 
 def _downloads(title: str, name: str, suffixes: Sequence[str], files: Mapping[str, bytes]) -> str:

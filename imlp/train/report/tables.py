@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from imlp.train.report.data import ArmData, Model
+from imlp.train.report.data import ArmData
 
 Cell = str | float | int | None
 
@@ -81,10 +81,11 @@ class Table:
             for column in self.columns
         )
         body = "".join(f"<tr>{self._html_row(row)}</tr>" for row in self.rows)
-        title = escape(self.title)
+        own = f"table-{self.id}"
         return (
-            f'<div class="scroll" role="region" tabindex="0" aria-label="{title}">'
-            f'<table class="sortable" id="table-{escape(self.id)}"><caption>{title}</caption>'
+            f'<p class="caption" id="{own}-title">{escape(self.title)}</p>'
+            f'<div class="scroll" role="region" tabindex="0" aria-labelledby="{own}-title">'
+            f'<table class="sortable" id="{own}" aria-labelledby="{own}-title">'
             f"<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>"
         )
 
@@ -142,14 +143,14 @@ def results(arm: ArmData) -> Table:
     columns = [
         Column("model"), Column("alpha", "alpha"), Column("cadence"), Column("parameters", "count"),
         Column("mean, %", "percent"), Column("std", "percent"), Column("n", "count"),
-        *(Column(f"seed {seed}", "percent") for seed in seeds), Column("time of a run", "seconds"),
-        *([Column("remark")] if remarks else []),
+        *([Column("remark")] if remarks else []), *(Column(f"seed {seed}", "percent") for seed in seeds),
+        Column("time of a run", "seconds"),
     ]  # fmt: skip
-    rows = [
+    rows: list[list[Cell]] = [
         [
             model.title, model.alpha if model.alpha is not None else model.setting or None, model.cadence,
-            model.parameters, model.mean, model.std, len(model.by_seed), *(model.by_seed.get(seed) for seed in seeds),
-            model.seconds, *([model.remark] if remarks else []),
+            model.parameters, model.mean, model.std, len(model.by_seed), *([model.remark] if remarks else []),
+            *(model.by_seed.get(seed) for seed in seeds), model.seconds,
         ]
         for model in arm.models
     ]  # fmt: skip
@@ -200,7 +201,9 @@ def runs(arm: ArmData) -> Table:
         Column("folder"), Column("seed", "count"), Column("lanes", "count"), Column("state"),
         Column("wall time", "seconds"), Column("started"), Column("command"),
     ]  # fmt: skip
-    rows = [[run.folder, run.seed, run.lanes, run.state, run.seconds, run.started, run.command] for run in arm.runs]
+    rows: list[list[Cell]] = [
+        [run.folder, run.seed, run.lanes, run.state, run.seconds, run.started, run.command] for run in arm.runs
+    ]
     return Table(f"{arm.id}-runs", f"Runs: {arm.name}", columns, rows)
 
 
@@ -243,12 +246,3 @@ def of_arm(arm: ArmData) -> dict[str, Table]:
         "environment": pairs(arm, "environment", "Environment", arm.environment),
     }  # fmt: skip
     return {name: table for name, table in found.items() if table is not None}
-
-
-def shown_accuracy(model: Model) -> str:
-    """
-    `62.60 +- 1.20`, or nothing.
-    """
-    if model.mean is None:
-        return "no finished run"
-    return f"{model.mean:.2f}" + (f" ± {model.std:.2f}" if model.std is not None else "") + " %"
