@@ -10,6 +10,8 @@ from imlp.train.data.dataset import Progress, silent
 from imlp.train.records import arms_of, find_runs
 from imlp.train.report import data, figures, page, tables
 
+LIST = "files.txt"  # in the folder of the files: their names
+
 
 @dataclass(frozen=True)
 class Report:
@@ -46,7 +48,10 @@ def _texts(found: Iterable[tables.Table]) -> dict[str, bytes]:
 
 
 def write(folders: Sequence[Path], path: Path, progress: Progress = silent) -> Path:
-    """Write the page, then its files into a folder of the same name; where those files are comes back."""
+    """Write the page, then its files into a folder of the same name; where those files are comes back.
+
+    What an earlier report has left there is deleted as far as its list names it, and nothing else.
+    """
     if path.suffix.lower() not in (".html", ".htm"):
         raise FileError(f"{path} does not end in .html", "give the page a name such as report.html")
     report = make(folders, progress)
@@ -55,7 +60,15 @@ def write(folders: Sequence[Path], path: Path, progress: Progress = silent) -> P
     make_folder(beside)
     with write_whole(path) as file:
         file.write(report.page.encode())
-    for name, content in report.files.items():
+    for old in _listed(beside) - set(report.files):
+        (beside / old).unlink(missing_ok=True)
+    for name, content in {LIST: "\n".join(report.files).encode(), **report.files}.items():
         with write_whole(beside / name) as file:
             file.write(content)
     return beside
+
+
+def _listed(folder: Path) -> set[str]:
+    path = folder / LIST
+    names = path.read_text().splitlines() if path.is_file() else []
+    return {name for name in names if name == Path(name).name}

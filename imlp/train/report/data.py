@@ -31,7 +31,7 @@ class Model:
     by_seed: dict[int, float]  # per cent
     mean: float | None
     std: float | None
-    seconds: float  # of a run that holds it, on average
+    seconds: float | None  # of a run that holds it, on average
     remark: str  # what is missing of it, and why
     epochs: list[int]
     accuracy: list[float]  # per cent, by epoch
@@ -66,7 +66,7 @@ class Seen:
     lanes: int
     state: str
     finished: bool
-    seconds: float
+    seconds: float | None  # None: it has no times on record
     started: str
     command: str
 
@@ -139,8 +139,9 @@ def gather(arms: Sequence[Arm], experiments: Sequence[dict[str, Any]] = ()) -> l
     pairs = zip(arms, made, strict=True)
     for arm, own in sorted(pairs, key=lambda pair: order.index(pair[0].key) if pair[0].key in order else len(order)):
         name = " / ".join(given.get(arm.key, [own]))
+        short = name if arm.key in given else f"{arm.config.network} {Path(arm.config.data).name}"
         points = _paper(arm.key, experiments)
-        found.append(_arm(arm, name, _identifier(name, {other.id for other in found}), points))
+        found.append(_arm(arm, name, _identifier(short, {other.id for other in found}), points))
     return found
 
 
@@ -264,7 +265,7 @@ def _model(arm: Arm, lane: Lane | None, shade: float | None, series: int) -> Mod
         by_seed=dict(sorted(score.by_seed.items())) if score else {},
         mean=score.mean if score else None,
         std=score.std if score else None,
-        seconds=float(np.mean([run.seconds for run, _ in finished])),
+        seconds=_mean([run.seconds for run, _ in finished if run.times]),
         remark="; ".join(filter(None, (_missing(run, key) for run, key in holding))),
         epochs=epochs,
         accuracy=[float(np.mean(own)) for own in values],
@@ -277,6 +278,10 @@ def _model(arm: Arm, lane: Lane | None, shade: float | None, series: int) -> Mod
         shade=shade,
         series=series,
     )
+
+
+def _mean(values: list[float]) -> float | None:
+    return float(np.mean(values)) if values else None
 
 
 def _lane_of(run: Run, lane: Lane | None) -> int | str | None:
@@ -306,7 +311,7 @@ def _seen(run: Run) -> Seen:
         lanes=len(run.config.lanes),
         state=state,
         finished=run.result is not None,
-        seconds=run.seconds,
+        seconds=run.seconds if run.times else None,
         started=str(run.env.get("started", "")),
         command=str(run.env.get("command", "")),
     )

@@ -71,6 +71,8 @@ def against_alpha(arm: ArmData) -> "Figure":
     axes.set_xticks(arm.ticks, [f"{tick:g}" for tick in arm.ticks])
     axes.set_xlim(-0.15 * least if arm.alphas[0] == 0 else least / 1.5, 1.5 * arm.alphas[-1] or least)
     axes.set(xlabel="alpha (0, then logarithmic)", ylabel="test accuracy, %", title=arm.name)
+    low, high = axes.get_ylim()
+    axes.set_ylim(max(0, low), min(100, high))
     axes.grid(alpha=0.25)
     axes.legend(fontsize=8)
     return figure
@@ -80,12 +82,14 @@ def by_epoch(arm: ArmData) -> "Figure":
     from matplotlib.ticker import MaxNLocator
 
     figure, axes = _figure((8, 5))
+    faint = min(0.14, 0.5 / len(arm.models))
     for model in arm.models:
         mean = np.array(model.accuracy)
         spread = np.array([std or 0 for std in model.spread])
         style = _style(model)
         axes.plot(model.epochs, mean, label=model.title, **style)
-        axes.fill_between(model.epochs, mean - spread, mean + spread, color=style["color"], alpha=0.12, linewidth=0)
+        low, high = np.clip([mean - spread, mean + spread], 0, 100)
+        axes.fill_between(model.epochs, low, high, color=style["color"], alpha=faint, linewidth=0)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.set(xlabel="epoch", ylabel="test accuracy, %", title=arm.name)
     axes.grid(alpha=0.25)

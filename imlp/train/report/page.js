@@ -13,6 +13,7 @@ function element(name, attributes = {}, ...children) {
 
 const percent = value => value.toFixed(2);
 const withSpread = (mean, std) => percent(mean) + (std === null ? "" : " ± " + percent(std)) + " %";
+const small = value => value < 0.001 ? value.toExponential(0) : value.toFixed(3);
 const range = n => Array.from({ length: n }, (_, k) => k);
 
 // Scales and axes
@@ -250,17 +251,17 @@ function biasChart(host, arm) {
   const model = lanes[host.querySelector("[name=lane]").value], what = host.querySelector("[name=what]").value;
   const values = model[what], most = what === "share" ? 1 : Math.max(1e-9, ...lanes.flatMap(m => m.distance.flat()));
   const plot = host.querySelector(".plot"), width = Math.max(280, plot.clientWidth);
-  const cell = 26, left = Math.min(150, width * 0.36), bottom = 40, height = cell * model.layers.length + bottom;
+  const cell = 26, left = width > 500 ? 150 : 0.3 * width, bottom = 40, height = cell * model.layers.length + bottom;
   const wide = Math.min(90, (width - left - 8) / model.epochs.length);
   const svg = element("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label":
     `${model.title}: ${what} by layer and epoch; the last epoch is in the table below` });
   model.layers.forEach((layer, row) => {
-    const name = wide > 4 && width > 500 ? `${layer} (random ${model.random[row].toFixed(3)})` : layer;
+    const name = width > 500 ? `${layer} (random ${small(model.random[row])})` : layer;
     svg.append(element("text", { x: left - 6, y: cell * row + 17, "text-anchor": "end" }, name));
     values[row].forEach((value, column) => {
       const colour = viridis(value / most), x = left + wide * column;
       const box = element("rect", { class: "cell", x, y: cell * row, width: wide + 0.3, height: cell - 1, fill: `rgb(${colour})` });
-      box.append(element("title", {}, `${layer}, epoch ${model.epochs[column]}: ${value.toFixed(4)} (random matrix ${model.random[row].toFixed(4)})`));
+      box.append(element("title", {}, `${layer}, epoch ${model.epochs[column]}: ${value.toFixed(4)} (random matrix ${model.random[row]})`));
       svg.append(box);
       const light = 0.3 * colour[0] + 0.59 * colour[1] + 0.11 * colour[2] > 130;
       if (wide >= 36) svg.append(element("text", { x: x + wide / 2, y: cell * row + 17, "text-anchor": "middle",

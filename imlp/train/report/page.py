@@ -80,7 +80,7 @@ def _short(value: Any) -> Any:
 def _header(title: str, arms: Sequence[ArmData]) -> str:
     runs = [run for arm in arms for run in arm.runs]
     done = sum(run.finished for run in runs)
-    seconds = tables.duration(sum(run.seconds for run in runs))
+    seconds = tables.duration(sum(run.seconds or 0 for run in runs))
     finished = "all finished" if done == len(runs) else f"{done} finished, {len(runs) - done} not"
     facts = f"{_number(len(runs), 'run')} ({finished}) in {_number(len(arms), 'arm')}, {seconds} of training."
     explained = (

@@ -11,6 +11,7 @@ from typing import Any
 from imlp.train.report.data import ArmData
 
 Cell = str | float | int | None
+LONG = 48  # letters; a cell with more is broken into lines
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,9 @@ class Table:
         for n, (column, cell) in enumerate(zip(self.columns, row, strict=True)):
             tag, scope = ("th", ' scope="row"') if n == 0 else ("td", "")
             value = "" if cell is None else escape(str(cell))
-            cells.append(f'<{tag}{scope}{_number(column)} data-value="{value}">{escape(column.shown(cell))}</{tag}>')
+            shown = column.shown(cell)
+            own = ' class="long"' if len(shown) > LONG else _number(column)
+            cells.append(f'<{tag}{scope}{own} data-value="{value}">{escape(shown)}</{tag}>')
         return "".join(cells)
 
 
@@ -144,7 +147,7 @@ def results(arm: ArmData) -> Table:
         Column("model"), Column("alpha", "alpha"), Column("cadence"), Column("parameters", "count"),
         Column("mean, %", "percent"), Column("std", "percent"), Column("n", "count"),
         *([Column("remark")] if remarks else []), *(Column(f"seed {seed}", "percent") for seed in seeds),
-        Column("time of a run", "seconds"),
+        Column("run time", "seconds"),
     ]  # fmt: skip
     rows: list[list[Cell]] = [
         [
@@ -184,7 +187,7 @@ def by_epoch(arm: ArmData) -> Table:
 def bias(arm: ArmData) -> Table | None:
     """The bias meter after the last epoch, a line a lane and layer."""
     columns = [
-        Column("model"), Column("layer"), Column("share", "r2"), Column("share of a random matrix", "r2"),
+        Column("model"), Column("layer"), Column("share", "r2"), Column("share of a random matrix", "alpha"),
         Column("distance to the prior", "r2"),
     ]  # fmt: skip
     rows: list[list[Cell]] = [

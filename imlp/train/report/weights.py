@@ -88,11 +88,11 @@ def pictures(rows: np.ndarray, image: tuple[int, int, int]) -> np.ndarray:
 
 
 def png(pixels: np.ndarray) -> bytes:
-    """Images `(n, height, width, 3)` side by side as one PNG, a light line between them."""
+    """Four images `(SHOWN, height, width, 3)` in a square as one PNG, a white line between them."""
     from PIL import Image
 
-    gap = np.full((pixels.shape[1], 1, 3), 255, np.uint8)
-    parts = [part for picture in pixels for part in (picture, gap)][:-1]
+    framed = np.pad(pixels, ((0, 0), (0, 1), (0, 1), (0, 0)), constant_values=255)
+    square = np.concatenate([np.concatenate(list(pair), axis=1) for pair in (framed[:2], framed[2:])])
     buffer = io.BytesIO()
-    Image.fromarray(np.concatenate(parts, axis=1)).save(buffer, format="png", optimize=True)
+    Image.fromarray(square[:-1, :-1]).save(buffer, format="png", optimize=True)
     return buffer.getvalue()
