@@ -10,7 +10,7 @@ from imlp.train.data.dataset import Progress, silent
 from imlp.train.records import arms_of, find_runs
 from imlp.train.report import data, figures, page, tables
 
-LIST = "files.txt"  # in the folder of the files: their names
+LIST = ".imlp-report"  # in the folder of the files: their names
 
 
 @dataclass(frozen=True)
@@ -70,5 +70,5 @@ def write(folders: Sequence[Path], path: Path, progress: Progress = silent) -> P
 
 def _listed(folder: Path) -> set[str]:
     path = folder / LIST
-    names = path.read_text().splitlines() if path.is_file() else []
+    names = path.read_text(errors="replace").splitlines() if path.is_file() else []
     return {name for name in names if name == Path(name).name}

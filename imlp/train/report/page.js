@@ -259,6 +259,7 @@ function biasChart(host, arm) {
     const name = width > 500 ? `${layer} (random ${small(model.random[row])})` : layer;
     svg.append(element("text", { x: left - 6, y: cell * row + 17, "text-anchor": "end" }, name));
     values[row].forEach((value, column) => {
+      if (value === null) return; // not a finite number
       const colour = viridis(value / most), x = left + wide * column;
       const box = element("rect", { class: "cell", x, y: cell * row, width: wide + 0.3, height: cell - 1, fill: `rgb(${colour})` });
       box.append(element("title", {}, `${layer}, epoch ${model.epochs[column]}: ${value.toFixed(4)} (random matrix ${model.random[row]})`));

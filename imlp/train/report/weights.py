@@ -6,12 +6,14 @@ Only the rows that are shown are read from the checkpoint, so that one of many l
 import io
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from imlp.plot import out_shape
+from imlp.reference import matrix
 from imlp.spec import Shape
 from imlp.train import checkpoint
 from imlp.train.config import Lane
@@ -22,42 +24,49 @@ SHOWN = 4  # rows of each matrix
 
 @dataclass(frozen=True)
 class Weights:
-    """Rows of the first interpolated layer, of the prior and of each lane, each `(SHOWN, height, width, 3)`."""
+    """Rows of the first layer, of the prior and of each lane that a checkpoint has; `(SHOWN, height, width, 3)`."""
 
     layer: str
     rows: list[int]
-    where: str  # which run, after which epoch
+    where: str  # which runs, after which epoch
     images: list[tuple[str, np.ndarray]]  # title and pixels from 0 to 255, the prior's first
 
 
 def first_layer(arm: Arm) -> Weights | str:
-    """Of the first run that has a checkpoint, finished ones before others; or the reason why there is nothing."""
+    """Each lane from the first run that has it, finished ones before others; or the reason why there is nothing."""
+    images: dict[Lane | None, np.ndarray] = {}
+    where: dict[str, None] = {}
     for run in sorted(arm.runs, key=lambda run: run.result is None):
-        for path in checkpoint.found(run.folder / "checkpoint"):
-            try:
-                return _read(arm, run, path)
-            except (OSError, SafetensorError, ValueError, KeyError, TypeError):
-                continue  # damaged: the one before it
-    return "These runs are on record without their weights, so there is no first layer to show."
+        if not set(run.config.lanes) <= set(images) or not images:
+            for path in checkpoint.found(run.folder / "checkpoint"):
+                try:
+                    layer, rows, place, own = _read(run, path)
+                except (OSError, SafetensorError, ValueError, KeyError, TypeError):
+                    continue  # damaged: the one before it
+                where |= {place: None} if set(own) - set(images) else {}
+                images = own | images
+                break
+    if not images:
+        return "These runs are on record without their weights, so there is no first layer to show."
+    titles = {None: f"{arm.prior_name} (the prior): W_P"} | {lane: lane.title for lane in arm.lanes}
+    shown = [(title, images[lane]) for lane, title in titles.items() if lane in images]
+    return Weights(layer, rows, "; ".join(where), shown)
 
 
-def _read(arm: Arm, run: Run, path: Any) -> Weights:
+def _read(run: Run, path: Path) -> tuple[str, list[int], str, dict[Lane | None, np.ndarray]]:
+    """Name and rows of the layer, where they come from, and their pictures; None is the prior."""
     with safe_open(path, framework="numpy") as file:
         state = json.loads((file.metadata() or {})["state"])
         network = run.config.make_network(tuple(state["image"]), state["classes"])
-        layer = network.layer(network.layers[0].name)
-        key = f"{layer.name}.weight"
-        rows = chosen_rows(out_shape(layer.spec))
-        from imlp.reference import matrix  # SciPy takes a moment to import
-
+        layer = network.layers[0]
+        key, rows = f"{layer.name}.weight", chosen_rows(out_shape(layer.spec))
         prior: Any = matrix(layer.spec, file.get_tensor(f"prior/{key}").astype(np.float64))
-        images = [(f"{arm.prior_name} (the prior): W_P", pictures(prior[rows].toarray(), network.image))]
-        stack = file.get_slice(f"lanes/{key}") if state["active"] else None
-        lanes: list[tuple[int, Lane]] = [(k, run.config.lanes[lane]) for k, lane in enumerate(state["active"])]
-        for index, lane in lanes:
-            own = np.concatenate([stack[index : index + 1, row : row + 1].reshape(1, -1) for row in rows])  # type: ignore[index]
-            images.append((lane.title, pictures(own, network.image)))
-    return Weights(layer.name, rows, f"seed {run.config.seed}, after epoch {state['epoch']}", images)
+        images: dict[Lane | None, np.ndarray] = {None: pictures(prior[rows].toarray(), network.image)}
+        for index, lane in enumerate(state["active"]):
+            stack = file.get_slice(f"lanes/{key}")  # (lanes, M_out, M_in)
+            own = np.concatenate([stack[index : index + 1, row : row + 1].reshape(1, -1) for row in rows])
+            images[run.config.lanes[lane]] = pictures(own, network.image)
+    return layer.name, rows, f"seed {run.config.seed}, after epoch {state['epoch']}", images
 
 
 def chosen_rows(shape: Shape) -> list[int]:
