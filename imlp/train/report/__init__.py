@@ -1,5 +1,6 @@
 """`report`: runs as one page that needs nothing but itself, and its figures and tables as files beside it."""
 
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +55,9 @@ def write(folders: Sequence[Path], path: Path, progress: Progress = silent) -> P
     """
     if path.suffix.lower() not in (".html", ".htm"):
         raise FileError(f"{path} does not end in .html", "give the page a name such as report.html")
+    above = next(folder for folder in path.absolute().parents if folder.exists())
+    if path.is_dir() or not above.is_dir() or not os.access(above, os.W_OK):  # before the work, not after it
+        raise FileError(f"cannot write {path}", "choose a file in a folder that you may write to")
     report = make(folders, progress)
     beside = path.with_suffix("")
     make_folder(path.parent)

@@ -133,17 +133,17 @@ def bias(arm: ArmData) -> "Figure":
 
 
 def weights(found: Weights) -> "Figure":
+    """A line a model: its rows side by side."""
     from matplotlib.figure import Figure
 
     models, rows = len(found.images), len(found.rows)
     figure = Figure(figsize=(1.1 * rows + 2.6, 1.12 * models + 0.6), layout="constrained")
-    grid = figure.subplots(models, rows, squeeze=False)
-    for line, (title, pixels) in zip(grid, found.images, strict=True):
-        for axes, picture in zip(line, pixels, strict=True):
-            axes.imshow(picture, interpolation="nearest")
-            axes.set_xticks([])
-            axes.set_yticks([])
-        line[0].set_ylabel(title, rotation=0, ha="right", va="center", fontsize=8)
+    for axes, (title, pixels) in zip(np.atleast_1d(figure.subplots(models)), found.images, strict=True):
+        framed = np.pad(pixels, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=255)
+        axes.imshow(np.concatenate(list(framed), axis=1), interpolation="nearest")
+        axes.set(xticks=[], yticks=[])
+        axes.spines[:].set_visible(False)
+        axes.set_ylabel(title, rotation=0, ha="right", va="center", fontsize=8)
     figure.suptitle(f"{found.layer}: rows {', '.join(map(str, found.rows))}; {found.where}", fontsize=9)
     return figure
 
