@@ -36,6 +36,8 @@ def written(figure: "Figure") -> dict[str, bytes]:
     """A figure as SVG (its text stays text) and PNG, the same bytes for the same numbers."""
     import matplotlib
 
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # laid out once, not once a format
     found = {}
     for suffix, options in (("svg", {"metadata": {"Date": None}}), ("png", {"dpi": 144})):
         buffer = io.BytesIO()
@@ -109,20 +111,23 @@ def _style(model: Model) -> dict[str, Any]:
 def bias(arm: ArmData) -> "Figure":
     """A heat map a lane: layers down, epochs across."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     models = [model for model in arm.models if model.layers]
     columns = min(3, len(models))
     lines = -(-len(models) // columns)
     height = 0.7 + 0.22 * len(models[0].layers)
     figure = Figure(figsize=(4 * columns, height * lines + 0.9), layout="constrained")
-    grid = figure.subplots(lines, columns, squeeze=False, sharex=True)
+    grid = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True)
     for axes, model in zip(grid.flat, models, strict=False):
         n, last = len(model.layers), model.epochs[-1]
         image = axes.imshow(
             model.share, cmap="viridis", vmin=0, vmax=1, aspect="auto", interpolation="nearest",
             extent=(model.epochs[0] - 0.5, last + 0.5, n - 0.5, -0.5),
         )  # fmt: skip
-        axes.set_yticks(range(n), model.layers, fontsize=7)
+        axes.set_yticks(range(n), model.layers)
+        axes.tick_params(labelsize=7)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         axes.set_title(model.title, fontsize=8)
     for axes in list(grid.flat)[len(models) :]:
         axes.set_axis_off()
@@ -139,9 +144,9 @@ def weights(found: Weights) -> "Figure":
     models, rows = len(found.images), len(found.rows)
     figure = Figure(figsize=(1.1 * rows + 2.6, 1.12 * models + 0.6), layout="constrained")
     for axes, (title, pixels) in zip(np.atleast_1d(figure.subplots(models)), found.images, strict=True):
-        framed = np.pad(pixels, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=255)
+        framed = np.pad(pixels, ((0, 0), (0, 0), (0, 1), (0, 0)), constant_values=255)
         axes.imshow(np.concatenate(list(framed), axis=1), interpolation="nearest")
-        axes.set(xticks=[], yticks=[])
+        axes.set(xticks=[], yticks=[], anchor="W")
         axes.spines[:].set_visible(False)
         axes.set_ylabel(title, rotation=0, ha="right", va="center", fontsize=8)
     figure.suptitle(f"{found.layer}: rows {', '.join(map(str, found.rows))}; {found.where}", fontsize=9)

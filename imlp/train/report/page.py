@@ -19,6 +19,7 @@ from imlp.train.report.weights import Weights, png
 TYPES = {"png": "image/png", "svg": "image/svg+xml", "csv": "text/csv", "tex": "application/x-tex"}
 NAMES = {"png": "PNG", "svg": "SVG", "csv": "CSV", "tex": "LaTeX"}
 WHAT = "What was asked"  # heads the only experiment, whose title heads the page
+MARKS = {"holds": "✓", "fails": "✗", "cannot tell": "?"}  # before the word, for those who see no colour
 DRAWN = (  # what the script needs of a model
     "title", "alpha", "prior", "mean", "std", "epochs", "accuracy", "spread", "seeds", "layers", "random", "share",
     "distance", "shade", "series",
@@ -122,7 +123,7 @@ def _experiment(
         items.append(f'<li><a href="#{escape(arm.id)}">{name}</a></li>' if arm else f"<li>{name}: no run of it</li>")
     verdicts = "".join(
         f'<li class="{_class(row["verdict"])}"><strong><span class="mark" aria-hidden="true">'
-        f"{tables.MARKS.get(row['verdict'], '')}</span> {escape(row['verdict'])}</strong> "
+        f"{MARKS.get(row['verdict'], '')}</span> {escape(row['verdict'])}</strong> "
         f"{escape(row['claim'])}<br><span class='quiet'>{escape(row['because'])}</span></li>"
         for row in found["verdicts"]
     )

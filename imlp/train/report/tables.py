@@ -144,15 +144,15 @@ def results(arm: ArmData) -> Table:
     seeds = sorted({seed for model in arm.models for seed in model.by_seed})
     remarks = any(model.remark for model in arm.models)
     columns = [
-        Column("model"), Column("alpha", "alpha"), Column("cadence"), Column("parameters", "count"),
-        Column("mean, %", "percent"), Column("std", "percent"), Column("n", "count"),
-        *([Column("remark")] if remarks else []), *(Column(f"seed {seed}", "percent") for seed in seeds),
+        Column("model"), Column("mean, %", "percent"), Column("std", "percent"), Column("n", "count"),
+        *([Column("remark")] if remarks else []), Column("alpha", "alpha"), Column("cadence"),
+        Column("parameters", "count"), *(Column(f"seed {seed}", "percent") for seed in seeds),
         Column("run time", "seconds"),
     ]  # fmt: skip
     rows: list[list[Cell]] = [
         [
-            model.title, model.alpha if model.alpha is not None else model.setting or None, model.cadence,
-            model.parameters, model.mean, model.std, len(model.by_seed), *([model.remark] if remarks else []),
+            model.title, model.mean, model.std, len(model.by_seed), *([model.remark] if remarks else []),
+            model.alpha if model.alpha is not None else model.setting or None, model.cadence, model.parameters,
             *(model.by_seed.get(seed) for seed in seeds), model.seconds,
         ]
         for model in arm.models
@@ -229,16 +229,8 @@ def experiment(number: int, found: dict[str, Any]) -> Table:
 def verdicts(number: int, found: dict[str, Any]) -> Table:
     """What became of each of the paper's claims."""
     columns = [Column("verdict"), Column("claim"), Column("because")]
-    rows = [[_mark(row["verdict"]), row["claim"], row["because"]] for row in found["verdicts"]]
+    rows = [[row["verdict"], row["claim"], row["because"]] for row in found["verdicts"]]
     return Table(f"experiment{number}-verdicts", f"Verdicts: {found['title']}", columns, rows)
-
-
-MARKS = {"holds": "✓", "fails": "✗", "cannot tell": "?"}
-
-
-def _mark(verdict: str) -> str:
-    """The word, with a sign before it that needs no colour."""
-    return f"{MARKS.get(verdict, '')} {verdict}".strip()
 
 
 def of_arm(arm: ArmData) -> dict[str, Table]:
