@@ -582,6 +582,8 @@ def test_dark_mode_differs_and_both_can_be_read(shown):
     assert found["light"] != found["dark"]
     shown.emulate_media(color_scheme="dark", media="print")
     assert shown.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    shown.set_viewport_size({"width": 760, "height": 1000})
+    assert shown.evaluate("document.documentElement.scrollWidth") == 760  # nothing scrolls on paper
 
 
 def test_it_prints(shown, tmp_path):
