@@ -331,10 +331,10 @@ def _warnings(arm: Arm, runs: list[Seen]) -> list[str]:
             title = run.config.lanes[stop["lane"]].title
             where = f"epoch {stop['epoch']}, step {stop['step']}, from {stop['layer']} on"
             found.append(f"{title} stopped in {seen.folder}: its loss was not finite in {where}.")
-    for lane in (None, *arm.lanes):
+    for lane in arm.lanes:
         seeds = [run.config.seed for run in arm.runs if run.result and _lane_of(run, lane) is not None]
         twice = sorted({seed for seed in seeds if seeds.count(seed) > 1})
-        if twice and lane is not None:
+        if twice:
             numbers = ", ".join(map(str, twice))
             found.append(f"{lane.title} was run more than once with seed {numbers}; the last folder counts.")
     return found
