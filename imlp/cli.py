@@ -7,7 +7,7 @@ import typer
 from typer.core import TyperGroup
 
 import imlp
-from imlp.commands import data, explore, export, info, plot, prior, reproduce, sweep, train, verify
+from imlp.commands import data, explore, export, info, plot, prior, report, reproduce, sweep, train, verify
 from imlp.errors import ImlpError
 
 
@@ -53,6 +53,7 @@ app.command("sweep")(sweep.sweep)
 app.command("reproduce")(reproduce.reproduce)
 app.command("export")(export.export)
 app.command("plot")(plot.plot)
+app.command("report")(report.report)
 app.command("verify")(verify.verify_command)
 app.command("info")(info.info)
 app.add_typer(data.app, name="data")

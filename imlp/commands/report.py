@@ -1,0 +1,34 @@
+"""`report`: runs as one page."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from imlp.commands.console import out
+from imlp.commands.progress import watched
+
+
+def report(
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="DIR...", help="Folders of runs, or folders that hold such folders.")
+    ],
+    out_file: Annotated[
+        Path,
+        typer.Option("--out", help="The page. Its figures and tables go into a folder of the same name beside it."),
+    ] = Path("report.html"),
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+) -> None:
+    """Make one self-contained page of runs: open it in any browser, no network needed.
+
+    Runs that differ only in seeds and lanes are gathered: accuracy against alpha with the fit of two lines, accuracy
+    by epoch, the bias meter by layer, the first layer as images, and tables that sort. Runs that are not finished and
+    lanes that have stopped are listed. Every figure is also a PNG and an SVG, every table a CSV and LaTeX.
+
+    Example: `python cli.py report runs --out report.html`
+    """
+    from imlp.train import report as reporting  # matplotlib takes a second to import
+
+    with watched(quiet=quiet) as progress:
+        beside = reporting.write(folders, out_file, progress)
+    out.print(f"written: {out_file} (open it in a browser); figures and tables: {beside}/", soft_wrap=True)

@@ -1,0 +1,78 @@
+"""`report`: runs as one page that needs nothing but itself, and its figures and tables as files beside it."""
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from imlp.errors import FileError, RunError
+from imlp.files import make_folder, write_whole
+from imlp.train.data.dataset import Progress, silent
+from imlp.train.records import arms_of, find_runs
+from imlp.train.report import data, figures, page, tables
+
+LIST = ".imlp-report"  # in the folder of the files: their names
+
+
+@dataclass(frozen=True)
+class Report:
+    """The page, and its figures and tables by file name."""
+
+    page: str
+    files: dict[str, bytes]
+
+
+def make(folders: Sequence[Path], progress: Progress = silent) -> Report:
+    """The report on every run in the folders and below them; nothing is written."""
+    for folder in folders:
+        if not folder.is_dir():
+            raise RunError(f"there is no folder {folder}", "name folders that train, sweep or reproduce have written")
+    progress("reading runs", 0, 1)
+    found = data.experiments(folders)
+    arms = data.gather(arms_of(find_runs(folders)), found)
+    files: dict[str, bytes] = {}
+    for n, arm in enumerate(arms):
+        progress("drawing figures", n, len(arms))
+        for name, figure in figures.of_arm(arm).items():
+            files |= {f"{arm.id}-{name}.{suffix}": drawn for suffix, drawn in figures.written(figure).items()}
+        files |= _texts(tables.of_arm(arm).values())
+    for n, experiment in enumerate(found, start=1):
+        files |= _texts([tables.experiment(n, experiment), tables.verdicts(n, experiment)])
+    return Report(page.html(arms, found, files), files)
+
+
+def _texts(found: Iterable[tables.Table]) -> dict[str, bytes]:
+    files: dict[str, bytes] = {}
+    for table in found:
+        files |= {f"{table.id}.csv": table.csv().encode(), f"{table.id}.tex": table.latex().encode()}
+    return files
+
+
+def write(folders: Sequence[Path], path: Path, progress: Progress = silent) -> Path:
+    """Write the page, then its files into a folder of the same name; where those files are comes back.
+
+    What an earlier report has left there is deleted as far as its list names it, and nothing else.
+    """
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise FileError(f"{path} does not end in .html", "give the page a name such as report.html")
+    above = next(folder for folder in path.absolute().parents if folder.exists())
+    if path.is_dir() or not above.is_dir() or not os.access(above, os.W_OK):  # before the work, not after it
+        raise FileError(f"cannot write {path}", "choose a file in a folder that you may write to")
+    report = make(folders, progress)
+    beside = path.with_suffix("")
+    make_folder(path.parent)
+    make_folder(beside)
+    with write_whole(path) as file:
+        file.write(report.page.encode())
+    for old in _listed(beside) - set(report.files):
+        (beside / old).unlink(missing_ok=True)
+    for name, content in {LIST: "\n".join(report.files).encode(), **report.files}.items():
+        with write_whole(beside / name) as file:
+            file.write(content)
+    return beside
+
+
+def _listed(folder: Path) -> set[str]:
+    path = folder / LIST
+    names = path.read_text(errors="replace").splitlines() if path.is_file() else []
+    return {name for name in names if name == Path(name).name}

@@ -1,0 +1,160 @@
+"""The figures as matplotlib draws them, for papers and slides; the page draws the same numbers itself."""
+
+import io
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from imlp.train.report.data import ArmData, Model
+from imlp.train.report.weights import Weights
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MARKERS = "osD^v"
+DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (5, 2, 1.5, 2)))
+
+
+def of_arm(arm: ArmData) -> dict[str, "Figure"]:
+    """All figures of an arm by name; those that have nothing to show are left out."""
+    import matplotlib
+
+    found: dict[str, Figure] = {}
+    with matplotlib.rc_context({"text.parse_math": False}):  # a name may hold dollars
+        if any(series.alphas for series in arm.series):
+            found["alpha"] = against_alpha(arm)
+        if any(model.epochs for model in arm.models):
+            found["epochs"] = by_epoch(arm)
+        if any(model.layers for model in arm.models):
+            found["bias"] = bias(arm)
+        if isinstance(arm.weights, Weights):
+            found["weights"] = weights(arm.weights)
+    return found
+
+
+def written(figure: "Figure") -> dict[str, bytes]:
+    """A figure as SVG (its text stays text) and PNG, the same bytes for the same numbers."""
+    import matplotlib
+
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # laid out once, not once a format
+    found = {}
+    for suffix, options in (("svg", {"metadata": {"Date": None}}), ("png", {"dpi": 144})):
+        buffer = io.BytesIO()
+        with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "imlp"}):
+            figure.savefig(buffer, format=suffix, **options)
+        found[suffix] = buffer.getvalue()
+    return found
+
+
+def against_alpha(arm: ArmData) -> "Figure":
+    figure, axes = _figure((8, 5))
+    for k, series in enumerate(arm.series):
+        colour, errors = f"C{k}", [std or 0 for std in series.stds]
+        style: dict[str, Any] = {"color": colour, "marker": MARKERS[k % len(MARKERS)], "capsize": 3}
+        axes.errorbar(series.alphas, series.means, errors, label=series.name, linewidth=1, **style)
+        if series.fit:
+            ends = [min(a for a in series.alphas if a > 0), series.fit.alpha, max(series.alphas)]
+            line = [series.fit(alpha) for alpha in ends]
+            fit = f"two lines: {series.fit.left.slope:+.2f} (R² {series.fit.left.r2:.2f}), "
+            fit += f"{series.fit.right.slope:+.2f} (R² {series.fit.right.r2:.2f}) points a decade"
+            axes.plot(ends, line, color=colour, linestyle="--", linewidth=2, alpha=0.6, label=fit)
+    prior = arm.models[0]
+    if prior.mean is not None:
+        axes.axhline(prior.mean, color="black", linestyle=":", label=arm.prior_name)
+        axes.axhspan(prior.mean - (prior.std or 0), prior.mean + (prior.std or 0), color="black", alpha=0.08)
+    if arm.paper:
+        x, y = [point["alpha"] for point in arm.paper], [point["value"] for point in arm.paper]
+        errors = [point["std"] or 0 for point in arm.paper]
+        style = {"color": "black", "marker": "D", "markerfacecolor": "none", "linestyle": "none", "capsize": 3}
+        axes.errorbar(x, y, errors, label="the paper", **style)
+    least = min((alpha for alpha in arm.alphas if alpha > 0), default=1.0)
+    axes.set_xscale("symlog", linthresh=least, linscale=1)  # linear from 0 to the least alpha, as wide as a decade
+    axes.set_xticks(arm.ticks, [f"{tick:g}" for tick in arm.ticks])
+    axes.set_xlim(-0.15 * least if arm.alphas[0] == 0 else least / 1.5, 1.5 * arm.alphas[-1] or least)
+    axes.set(xlabel="alpha (0, then logarithmic)", ylabel="test accuracy, %", title=arm.name)
+    low, high = axes.get_ylim()
+    axes.set_ylim(max(0, low), min(100, high))
+    axes.grid(alpha=0.25)
+    axes.legend(fontsize=8)
+    return figure
+
+
+def by_epoch(arm: ArmData) -> "Figure":
+    from matplotlib.ticker import MaxNLocator
+
+    figure, axes = _figure((8, 5))
+    faint = min(0.14, 0.5 / len(arm.models))
+    for model in arm.models:
+        mean = np.array(model.accuracy)
+        spread = np.array([std or 0 for std in model.spread])
+        style = _style(model)
+        axes.plot(model.epochs, mean, label=model.title, **style)
+        low, high = np.clip([mean - spread, mean + spread], 0, 100)
+        axes.fill_between(model.epochs, low, high, color=style["color"], alpha=faint, linewidth=0)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    axes.set(xlabel="epoch", ylabel="test accuracy, %", title=arm.name)
+    axes.grid(alpha=0.25)
+    axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
+    return figure
+
+
+def _style(model: Model) -> dict[str, Any]:
+    from matplotlib import colormaps
+
+    if model.prior:
+        return {"color": "black", "linestyle": ":", "linewidth": 2}
+    colour = "tab:green" if model.shade is None else colormaps["plasma"](0.85 * model.shade)
+    return {"color": colour, "linestyle": DASHES[max(model.series, 0) % len(DASHES)], "linewidth": 1.5}
+
+
+def bias(arm: ArmData) -> "Figure":
+    """A heat map a lane: layers down, epochs across."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    models = [model for model in arm.models if model.layers]
+    columns = min(3, len(models))
+    lines = -(-len(models) // columns)
+    height = 0.7 + 0.22 * len(models[0].layers)
+    figure = Figure(figsize=(4 * columns, height * lines + 0.9), layout="constrained")
+    grid = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True)
+    for axes, model in zip(grid.flat, models, strict=False):
+        n, last = len(model.layers), model.epochs[-1]
+        image = axes.imshow(
+            model.share, cmap="viridis", vmin=0, vmax=1, aspect="auto", interpolation="nearest",
+            extent=(model.epochs[0] - 0.5, last + 0.5, n - 0.5, -0.5),
+        )  # fmt: skip
+        axes.set_yticks(range(n), model.layers)
+        axes.tick_params(labelsize=7)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+        axes.set_title(model.title, fontsize=8)
+    for axes in list(grid.flat)[len(models) :]:
+        axes.set_axis_off()
+    figure.colorbar(image, ax=grid, label="share of |W|² in the prior's subspace")
+    figure.supxlabel("epoch", fontsize=9)
+    figure.suptitle(arm.name, fontsize=10)
+    return figure
+
+
+def weights(found: Weights) -> "Figure":
+    """A line a model: its rows side by side."""
+    from matplotlib.figure import Figure
+
+    models, rows = len(found.images), len(found.rows)
+    figure = Figure(figsize=(1.1 * rows + 2.6, 1.12 * models + 0.6), layout="constrained")
+    for axes, (title, pixels) in zip(np.atleast_1d(figure.subplots(models)), found.images, strict=True):
+        framed = np.pad(pixels, ((0, 0), (0, 0), (0, 1), (0, 0)), constant_values=255)
+        axes.imshow(np.concatenate(list(framed), axis=1), interpolation="nearest")
+        axes.set(xticks=[], yticks=[], anchor="W")
+        axes.spines[:].set_visible(False)
+        axes.set_ylabel(title, rotation=0, ha="right", va="center", fontsize=8)
+    figure.suptitle(f"{found.layer}: rows {', '.join(map(str, found.rows))}; {found.where}", fontsize=9)
+    return figure
+
+
+def _figure(size: tuple[float, float]) -> tuple["Figure", Any]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=size, layout="constrained")
+    return figure, figure.subplots()

@@ -1,0 +1,610 @@
+"""`report`: real runs of the trainer, the page's numbers, its files, and what a browser makes of it."""
+
+import base64
+import csv
+import json
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+from PIL import Image
+from typer.testing import CliRunner
+
+from imlp.cli import app
+from imlp.reference import matrix
+from imlp.train import checkpoint
+from imlp.train.callbacks import Callback
+from imlp.train.config import Lane
+from imlp.train.export import parameters
+from imlp.train.loop import Interrupted
+from imlp.train.records import arms_of, find_runs
+from imlp.train.report import make
+from imlp.train.report.data import gather
+from imlp.train.report.weights import Weights, pictures
+
+ROOT = Path(__file__).parents[2]
+HOSTILE = "</script><img src=x onerror=alert(1)>&\"' $x_1$ 100%"
+ALPHAS = ("0", "1e-4", "1e-3", "1e-2", "0.1", "1")
+LANES = tiny.lanes(*ALPHAS, ("0.01", {"every": "step"}), ("1", {"every": "step"}), "decay:0.5:2")
+
+
+class Stop(Callback):
+    """Asks the run to stop in its second epoch, as a signal's handler does."""
+
+    def stepped(self, trainer, images):
+        if trainer.state.epoch == 1:
+            trainer.stop_requested = "SIGINT"
+
+
+class Poison(Callback):
+    """Makes lane 1 infinite in the second epoch, so that the trainer takes it out."""
+
+    def stepped(self, trainer, images):
+        if trainer.state.epoch == 1 and len(trainer.state.active) == 2:
+            trainer.state.lanes.parameters["conv2.weight"][1, ..., 0] = np.inf
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> Path:
+    """One arm of two seeds, and another with a run that is not finished and one with a lane that has stopped."""
+    root = tmp_path_factory.mktemp("runs")
+    for seed in (0, 1):
+        tiny.run(root / "main" / f"seed{seed}", seed=seed, lanes=LANES)
+    other = {"augment": "none", "lanes": tiny.lanes(0, 0.5)}
+    tiny.run(root / "other" / "stopped", Poison(), **other)
+    with pytest.raises(Interrupted):
+        tiny.run(root / "other" / "unfinished", Stop(), seed=1, **other)
+    main, others = arms_of(find_runs([root]))
+    table = {"arm": "first arm", "model": HOSTILE, "mean": 50.5, "std": 1.5, "n": 2, "paper": 58.36, "paper_std": 0.44}
+    experiment = {
+        "name": "figure2", "title": "Figure 2 & more", "asks": "Is there a V?", "budget": "smoke",
+        "command": "python cli.py reproduce figure2 --budget smoke",
+        "arms": [
+            {"name": "second arm", "key": others.key}, {"name": "first arm", "key": main.key},
+            {"name": "absent arm", "key": "0"},
+        ],
+        "table": [
+            table | {"difference": 50.5 - 58.36},
+            table | {"model": "S-CNN"} | dict.fromkeys(("mean", "std", "paper", "paper_std", "difference")),
+        ],
+        "verdicts": [
+            {"claim": "alpha 1 is the prior", "verdict": "holds", "because": "it is within 1 point"},
+            {"claim": "the dip is near 5e-3", "verdict": "fails", "because": HOSTILE},
+            {"claim": "it rises", "verdict": "cannot tell", "because": "two seeds are few"},
+        ],
+        "paper": [
+            {"arm": "first arm", "model": "alpha 0.01", "alpha": 0.01, "value": 51.5, "std": 0.86},
+            {"arm": "first arm", "model": "S-CNN", "alpha": None, "value": 62.6, "std": 1.2},
+            {"arm": "second arm", "model": "alpha 0", "alpha": 0, "value": 58.36, "std": None},
+        ],
+    }  # fmt: skip
+    (root / "main" / "experiment.json").write_text(json.dumps(experiment))
+    return root
+
+
+@pytest.fixture(scope="module")
+def written(runs, tmp_path_factory) -> Path:
+    """The page, made by the command; its files are in the folder beside it."""
+    path = tmp_path_factory.mktemp("page") / "deep" / "report.html"
+    result = CliRunner().invoke(app, ["report", str(runs), "--out", str(path)])
+    assert result.exit_code == 0, result.output
+    assert f"written: {path} (open it in a browser); figures and tables: {path.parent / 'report'}/" in result.stdout
+    return path
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+# Numbers
+
+
+def test_the_table_holds_what_result_json_holds(runs, written):
+    rows = {row["model"]: row for row in read_csv(written.with_suffix("") / "first-arm-results.csv")}
+    results = [json.loads((runs / "main" / f"seed{seed}" / "result.json").read_text()) for seed in (0, 1)]
+    assert len(rows) == 1 + len(LANES)
+    for k, model in enumerate(results[0]["models"]):
+        values = [100 * result["models"][k]["test_accuracy"] for result in results]
+        prior = model["lane"] == "prior"
+        row = rows["S-CNN (the prior)" if prior else model["name"]]
+        assert float(row["mean, %"]) == pytest.approx(sum(values) / 2)
+        assert float(row["std"]) == pytest.approx(statistics.stdev(values))
+        assert [float(row["seed 0"]), float(row["seed 1"])] == pytest.approx(values)
+        assert row["n"] == "2"
+        assert int(row["parameters"]) == results[0]["parameters"]["prior" if prior else "dense"]
+    step = rows["I-MLP alpha 0.01, every step"]
+    assert (step["alpha"], step["cadence"]) == ("0.01", "every step")
+    assert rows["I-MLP alpha decay:0.5:2"]["alpha"] == "decay:0.5:2"
+    seconds = [
+        sum(value for name, value in json.loads(line).items() if name != "epoch")
+        for seed in (0, 1)
+        for line in (runs / "main" / f"seed{seed}" / "times.jsonl").read_text().splitlines()
+    ]
+    assert float(step["run time"]) == pytest.approx(sum(seconds) / 2)
+
+
+def test_epochs_and_bias_are_means_over_the_seeds(runs, written):
+    rows = [
+        [json.loads(line) for line in (runs / "main" / f"seed{seed}" / "metrics.jsonl").read_text().splitlines()]
+        for seed in (0, 1)
+    ]
+    second = [next(row for row in own if row["epoch"] == 2 and row["lane"] == 5) for own in rows]
+    table = read_csv(written.with_suffix("") / "first-arm-by-epoch.csv")
+    assert [row["epoch"] for row in table] == ["1", "2", "3"]
+    assert float(table[1]["I-MLP alpha 1"]) == pytest.approx(50 * sum(row["test_accuracy"] for row in second))
+    last = [next(row for row in own if row["epoch"] == 3 and row["lane"] == 4) for own in rows]
+    bias = read_csv(written.with_suffix("") / "first-arm-bias.csv")
+    (found,) = [row for row in bias if (row["model"], row["layer"]) == ("I-MLP alpha 0.1", "conv2")]
+    assert float(found["share"]) == pytest.approx(sum(row["bias"]["conv2"]["share"] for row in last) / 2)
+    assert float(found["distance to the prior"]) == pytest.approx(
+        sum(row["bias"]["conv2"]["distance"] for row in last) / 2
+    )
+
+
+def test_series_share_alpha_0_and_differ_in_alpha_alone(runs):
+    (arm,) = gather(arms_of(find_runs([runs / "main"])))
+    assert [series.name for series in arm.series] == ["once an epoch", "every step"]
+    assert [series.alphas for series in arm.series] == [[0, 1e-4, 1e-3, 1e-2, 0.1, 1], [0, 0.01, 1]]
+    assert arm.series[0].means[0] == arm.series[1].means[0] == arm.models[1].mean
+    assert arm.series[0].fit is not None
+    assert arm.series[1].fit is None
+    assert arm.ticks == [0, 1e-4, 1e-3, 1e-2, 0.1, 1]
+    assert arm.models[-1].series == -1  # decay:0.5:2 is no point of the figure
+
+
+def test_the_fit_is_written_out(written):
+    (row,) = read_csv(written.with_suffix("") / "first-arm-fits.csv")
+    text = written.read_text()
+    assert f"meet at alpha {float(row['lines meet at alpha']):.2g}" in text
+    for side in ("left", "right"):
+        slope = float(row[f"{side}, points a decade"])
+        assert f"{'rises' if slope >= 0 else 'falls'} by {abs(slope):.2f}" in text
+        assert f"(R² {float(row[f'{side} R²']):.3f}" in text
+
+
+def test_what_differs_tells_arms_apart(runs):
+    names = [arm.name for arm in gather(arms_of(find_runs([runs])))]
+    assert names == ["cnn on bars, augment pad", "cnn on bars, augment none"]
+
+
+# What is missing
+
+
+def test_unfinished_runs_and_stopped_lanes_are_listed(runs, written):
+    text = written.read_text()
+    assert "4 runs (3 finished, 1 not) in 2 arms" in text
+    assert "other/unfinished is unfinished: 1 of 3 epochs; it is in no mean." in text
+    assert re.search(r"I-MLP alpha 0.5 stopped in \S*other/stopped: its loss was not finite in epoch 2, step", text)
+    rows = {row["model"]: row for row in read_csv(written.with_suffix("") / "second-arm-results.csv")}
+    assert rows["S-MLP (alpha 0)"]["remark"] == "seed 1 is unfinished"
+    lost = rows["I-MLP alpha 0.5"]
+    assert (lost["mean, %"], lost["n"]) == ("", "0")
+    assert lost["remark"] == "seed 0 stopped in epoch 2; seed 1 is unfinished"
+    states = [row["state"] for row in read_csv(written.with_suffix("") / "second-arm-runs.csv")]
+    assert states == ["finished; stopped: lane 1", "unfinished: 1 of 3 epochs"]
+
+
+def test_a_run_without_an_epoch_is_listed(runs, tmp_path):
+    shutil.copytree(runs / "other" / "unfinished", tmp_path / "new")
+    for name in ("metrics.jsonl", "times.jsonl"):
+        (tmp_path / "new" / name).unlink()
+    report = make([tmp_path])
+    assert "unfinished: 0 of 3 epochs" in report.page
+    assert "No epoch is complete yet." in report.page
+    assert not any(name.endswith("epochs.svg") for name in report.files)
+
+
+def test_the_same_lane_and_seed_twice_is_told(runs, tmp_path):
+    for name in ("a", "b"):
+        shutil.copytree(runs / "other" / "stopped", tmp_path / name)
+    assert "S-MLP (alpha 0) was run more than once with seed 0; the last folder counts." in make([tmp_path]).page
+
+
+# The first layer
+
+
+def test_the_pictures_are_rows_of_the_trained_matrices(runs):
+    """Against the arrays that `export` hands out."""
+    (arm,) = gather(arms_of(find_runs([runs / "main"])))
+    assert isinstance(arm.weights, Weights)
+    assert arm.weights.where == "seed 0, after epoch 3"
+    assert [title for title, _ in arm.weights.images][:2] == ["S-CNN (the prior): W_P", "S-MLP (alpha 0)"]
+    assert len(arm.weights.images) == 1 + len(LANES)
+    network, prior = parameters(runs / "main" / "seed0", "prior")
+    rows = arm.weights.rows
+    W_P = matrix(network.layers[0].spec, prior["conv1.weight"]).toarray()[rows]
+    images = dict(arm.weights.images)
+    np.testing.assert_array_equal(images["S-CNN (the prior): W_P"], pictures(W_P, (1, 8, 8)))
+    _, lane = parameters(runs / "main" / "seed0", 4)  # one channel: its std is a factor that the scaling takes out
+    np.testing.assert_allclose(images["I-MLP alpha 0.1"], pictures(lane["conv1.weight"][rows], (1, 8, 8)), atol=1)
+    np.testing.assert_array_equal(images["I-MLP alpha 1"], images["S-CNN (the prior): W_P"])
+    assert (images["S-MLP (alpha 0)"] != images["S-CNN (the prior): W_P"]).any()
+
+
+def test_pictures_in_colour():
+    row = np.zeros((1, 3, 2, 2))
+    row[0, :, 0, 1] = 2, -2, 1
+    (picture,) = pictures(row.reshape(1, 12), (3, 2, 2))
+    assert picture[0, 1].tolist() == [255, 0, 191]
+    assert picture[1, 1].tolist() == [128, 128, 128]
+
+
+def test_a_run_without_its_weights_says_so(runs, tmp_path):
+    shutil.copytree(runs / "main" / "seed0", tmp_path / "bare", ignore=shutil.ignore_patterns("checkpoint"))
+    report = make([tmp_path])
+    assert "on record without their weights" in report.page
+    assert not any("weights" in name for name in report.files)
+
+
+def test_a_damaged_checkpoint_is_passed_over(runs, tmp_path):
+    shutil.copytree(runs / "main" / "seed0", tmp_path / "run")
+    newest, before = checkpoint.found(tmp_path / "run" / "checkpoint")
+    newest.write_bytes(newest.read_bytes()[:100])
+    (arm,) = gather(arms_of(find_runs([tmp_path])))
+    assert isinstance(arm.weights, Weights)
+    assert arm.weights.where == "seed 0, after epoch 2"
+    before.unlink()
+    (arm,) = gather(arms_of(find_runs([tmp_path])))
+    assert isinstance(arm.weights, str)
+
+
+def test_lanes_that_lie_in_several_runs_are_all_shown(tmp_path):
+    for name, alpha in (("a", 0), ("b", 1)):
+        tiny.run(tmp_path / name, epochs=1, lanes=tiny.lanes(alpha))
+    (arm,) = gather(arms_of(find_runs([tmp_path])))
+    assert isinstance(arm.weights, Weights)
+    assert [title for title, _ in arm.weights.images][1:] == [Lane(alpha="0").title, Lane(alpha="1").title]
+
+
+def test_a_mixer_too(tmp_path):
+    options = {"patch": 4, "channels": 6, "depth": 1}
+    tiny.run(tmp_path / "run", epochs=1, network="mixer", options=options, lanes=tiny.lanes(0, 1))
+    report = make([tmp_path])
+    assert "MLP-Mixer (the prior)" in report.page
+    assert "mixer-bars-weights.png" in report.files
+
+
+# Files
+
+
+def test_every_figure_and_table_is_a_file_and_a_link(written):
+    folder = written.with_suffix("")
+    names = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
+    figures = {f"first-arm-{name}" for name in ("alpha", "epochs", "bias", "weights")}
+    assert {f"{name}.{suffix}" for name in figures for suffix in ("png", "svg")} <= names
+    tables = {"results", "fits", "by-epoch", "bias", "runs", "settings", "environment"}
+    wanted = {f"first-arm-{name}" for name in tables} | {"experiment1", "experiment1-verdicts"}
+    assert {f"{name}.{suffix}" for name in wanted for suffix in ("csv", "tex")} <= names
+    links = dict(re.findall(r'<a download="([^"]+)" href="data:[^;]+;base64,([^"]+)"', written.read_text()))
+    assert links.keys() == names
+    for name, content in links.items():
+        assert base64.b64decode(content) == (folder / name).read_bytes()
+
+
+def test_pictures_and_tables_parse(written):
+    for path in written.with_suffix("").iterdir():
+        match path.suffix:
+            case ".svg":
+                assert ET.parse(path).getroot().tag.endswith("svg")
+            case ".png":
+                with Image.open(path) as image:
+                    image.load()
+                    assert min(image.size) > 100
+            case ".csv":
+                with path.open(newline="") as file:
+                    head, *rows = csv.reader(file)
+                assert rows
+                assert {len(row) for row in rows} == {len(head)}
+            case ".tex":
+                check_latex(path.read_text())
+
+
+def check_latex(text: str) -> None:
+    """A tabular with the rules in order, as many cells in each line as columns, and nothing special unescaped."""
+    begin, *lines, end = [line for line in text.splitlines() if not line.startswith("%")]
+    columns = len(re.fullmatch(r"\\begin\{tabular\}\{([lr]+)\}", begin)[1])
+    assert end == r"\end{tabular}"
+    rules = [line for line in lines if line.startswith(("\\toprule", "\\midrule", "\\bottomrule"))]
+    assert rules == ["\\toprule", "\\midrule", "\\bottomrule"]
+    for line in (line for line in lines if line not in rules):
+        assert line.endswith(r" \\")
+        plain = re.sub(r"\\text\w+\{\}|\\[&%$#_{}]", "", line.removesuffix(r" \\"))
+        assert plain.count("&") == columns - 1
+        assert not set("%$#_{}~^\\<>") & set(plain), line
+
+
+def test_the_svg_shows_the_paper_the_prior_and_the_fit(written):
+    text = (written.with_suffix("") / "first-arm-alpha.svg").read_text()
+    for part in ("the paper", "S-CNN", "once an epoch", "every step", "points a decade"):
+        assert part in text
+
+
+def test_the_same_runs_give_the_same_files(runs):
+    assert make([runs / "other"]).files == make([runs / "other"]).files
+
+
+def test_files_of_an_earlier_report_go_and_others_stay(runs, tmp_path):
+    path, run, mine = (tmp_path / name for name in ("report.html", "run", "report/mine.csv"))
+    shutil.copytree(runs / "other" / "stopped", run)
+    assert CliRunner().invoke(app, ["report", str(run), "--out", str(path)]).exit_code == 0
+    mine.write_text("kept")
+    shutil.rmtree(run / "checkpoint")
+    assert (tmp_path / "report" / "cnn-bars-weights.png").exists()
+    assert CliRunner().invoke(app, ["report", str(run), "--out", str(path)]).exit_code == 0
+    assert mine.read_text() == "kept"
+    assert (tmp_path / "report" / "cnn-bars-results.csv").exists()
+    assert not list((tmp_path / "report").glob("*weights*"))
+
+
+# The page as text
+
+
+class Found(HTMLParser):
+    """Every tag and every attribute that could fetch something or run."""
+
+    def __init__(self):
+        super().__init__()
+        self.tags, self.outside, self.handlers = [], [], []
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.handlers += [name for name, _ in attributes if name.startswith("on")]
+        addresses = [value for name, value in attributes if name in ("src", "href")]
+        self.outside += [value for value in addresses if not value.startswith(("data:", "#"))]
+
+
+def test_nothing_comes_from_outside_and_nothing_hostile_gets_in(written):
+    text = written.read_text()
+    found = Found()
+    found.feed(text)
+    assert found.outside == found.handlers == []
+    assert found.tags.count("script") == 2
+    assert "<img src=x" not in text
+    assert "@import" not in text
+    assert "&lt;/script&gt;&lt;img src=x onerror=alert(1)&gt;&amp;" in text
+    embedded = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)[1]
+    assert [arm["name"] for arm in json.loads(embedded)] == ["second arm", "first arm"]  # in the experiment's order
+
+
+def test_hostile_names_of_data_and_folders(tmp_path):
+    folder = tmp_path / "<b onclick=x>"
+    tiny.run(folder, epochs=1, data=HOSTILE, lanes=tiny.lanes(0))
+    report = make([tmp_path])
+    found = Found()
+    found.feed(report.page)
+    assert found.outside == found.handlers == []
+    assert found.tags.count("script") == 2
+    assert found.tags.count("b") == 0
+    assert all(re.fullmatch(r"[a-z0-9-]+\.(svg|png|csv|tex)", name) for name in report.files)
+    for name, content in report.files.items():
+        if name.endswith(".svg"):
+            ET.fromstring(content)
+        if name.endswith(".tex"):
+            check_latex(content.decode())
+
+
+def test_the_experiment_comes_first(written):
+    text = written.read_text()
+    assert "<h1>Figure 2 &amp; more</h1>" in text
+    assert text.index("Is there a V?") < text.index('<section class="arm"')
+    assert "absent arm: no run of it" in text
+    assert '<a href="#first-arm">first arm</a>' in text
+    for mark, verdict in (("✓", "holds"), ("✗", "fails"), ("?", "cannot tell")):
+        assert f"{mark}</span> {verdict}</strong>" in text
+    ours, prior = read_csv(written.with_suffix("") / "experiment1.csv")
+    assert float(ours["difference"]) == pytest.approx(-7.86)
+    assert (ours["model"], ours["paper, %"], ours["paper's std"]) == (HOSTILE, "58.36", "0.44")
+    assert prior["mean, %"] == ""
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("nowhere",), "there is no folder nowhere; name folders that train, sweep or reproduce have written"),
+        (("empty",), "there is no run in empty"),
+        (("main", "--out", "page.txt"), "page.txt does not end in .html"),
+        (("main", "--out", "folder.html"), "cannot write folder.html"),
+        (("main", "--out", "file/report.html"), "cannot write file/report.html"),
+        (("main/seed0", "--out", "taken.html"), "cannot make the folder taken"),
+        (("broken",), "cannot read"),
+        (("half",), "'table' is missing; let reproduce write it again"),
+    ],
+)
+def test_errors_are_one_line_and_leave_nothing(runs, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    Path("main").symlink_to(runs / "main")
+    for name in ("empty", "folder.html"):
+        Path(name).mkdir()
+    for name in ("file", "taken"):
+        Path(name).write_text("")
+    for name in ("broken", "half"):
+        shutil.copytree(runs / "main" / "seed0", name)
+    Path("broken/metrics.jsonl").write_text('{"epoch": 1')
+    Path("half/experiment.json").write_text('{"arms": []}')
+    before = sorted(tmp_path.iterdir())
+    result = CliRunner().invoke(app, ["report", *arguments])
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_it_needs_no_torch(runs, tmp_path):
+    code = "import sys; sys.modules['torch'] = None; from imlp.cli import app; app()"
+    command = [sys.executable, "-c", code, "report", str(runs / "other"), "--out", str(tmp_path / "a.html")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "a.html").exists()
+
+
+# In a browser
+
+
+@pytest.fixture
+def shown(page, written):
+    page.goto(written.as_uri())
+    page.wait_for_selector("#first-arm-bias-chart svg rect")
+    return page
+
+
+def test_the_charts_are_drawn(shown):
+    alpha = shown.locator("#first-arm-alpha-chart")
+    assert alpha.locator("svg .fit").count() == 1
+    assert alpha.locator(".plot circle").count() == 6  # once an epoch; every step has squares
+    assert "S-CNN (the prior):" in alpha.locator(".legend").inner_text()
+    assert "the paper" in alpha.locator(".legend").inner_text()
+    titles = alpha.locator(".plot title").all_text_contents()
+    assert "the paper, alpha 0.01: 51.50 ± 0.86 %" in titles
+    assert any(title.startswith("every step, alpha 0.01: ") for title in titles)
+    assert shown.locator("#first-arm-epochs-chart .curve").count() == 1 + len(LANES)
+    assert shown.locator("#first-arm-bias-chart .cell").count() == 3 * 3
+
+
+def test_choosing_lanes_changes_the_chart(shown):
+    chart = shown.locator("#first-arm-epochs-chart")
+    chart.locator("input[data-lane='2']").uncheck()
+    titles = chart.locator(".curve title").all_text_contents()
+    assert len(titles) == len(LANES)
+    assert "I-MLP alpha 0.0001" not in titles
+    chart.get_by_role("button", name="None").click()
+    assert chart.locator(".curve").count() == 0
+    chart.get_by_role("checkbox", name="S-CNN (the prior)").focus()
+    shown.keyboard.press("Space")
+    assert chart.locator(".curve title").all_text_contents() == ["S-CNN (the prior)"]
+
+
+def test_arrow_keys_read_out_an_epoch(shown, written):
+    chart = shown.locator("#first-arm-epochs-chart")
+    chart.locator("svg[tabindex]").focus()
+    shown.keyboard.press("End")
+    assert chart.locator("output").inner_text().startswith("Epoch 3: S-CNN (the prior) ")
+    shown.keyboard.press("ArrowLeft")
+    row = read_csv(written.with_suffix("") / "first-arm-by-epoch.csv")[1]
+    assert f"Epoch 2: S-CNN (the prior) {float(row['S-CNN (the prior)']):.2f} ±" in chart.locator("output").inner_text()
+
+
+def test_choosing_a_lane_changes_the_bias_meter(shown):
+    chart = shown.locator("#first-arm-bias-chart")
+    chart.get_by_label("Lane").select_option(label="I-MLP alpha 1, every step")
+    assert all(": 1.0000 (" in title for title in chart.locator(".cell title").all_text_contents())
+    chart.get_by_label("Shown").select_option(label="distance to the prior")
+    assert all(": 0.0000 (" in title for title in chart.locator(".cell title").all_text_contents())
+
+
+def test_tables_sort_by_mouse_and_keyboard(shown):
+    table = shown.locator("#table-first-arm-results")
+
+    def column(title: str) -> list[str]:
+        k = table.locator("thead th").all_text_contents().index(title)
+        return [row.locator("th, td").nth(k).get_attribute("data-value") for row in table.locator("tbody tr").all()]
+
+    before = column("model")
+    button = table.get_by_role("button", name="mean, %")
+    button.click()
+    means = [float(value) for value in column("mean, %")]
+    assert means == sorted(means)
+    head = table.locator("th", has_text="mean, %")
+    assert head.get_attribute("aria-sort") == "ascending"
+    button.focus()
+    shown.keyboard.press("Enter")
+    means = [float(value) for value in column("mean, %")]
+    assert means == sorted(means, reverse=True)
+    assert head.get_attribute("aria-sort") == "descending"
+    assert column("model") != before
+    table.get_by_role("button", name="alpha").click()
+    assert head.get_attribute("aria-sort") == "none"
+    alphas = column("alpha")
+    assert [float(alpha) for alpha in alphas[:8]] == [0, 1e-4, 1e-3, 0.01, 0.01, 0.1, 1, 1]
+    assert alphas[8:] == ["decay:0.5:2", ""]  # what is no number after those that are, and nothing last
+
+
+def test_the_keyboard_reaches_everything(shown):
+    reached = set()
+    for _ in range(400):
+        shown.keyboard.press("Tab")
+        tag = shown.evaluate("document.activeElement.tagName.toLowerCase()")
+        if tag == "body":
+            break
+        reached.add((tag, shown.evaluate("document.activeElement.closest('figure, .scroll, nav, p') !== null")))
+        visible = shown.evaluate("document.activeElement.matches(':focus-visible')")
+        assert visible
+    assert {"a", "button", "input", "select", "summary", "svg", "div"} <= {tag for tag, _ in reached}
+
+
+@pytest.mark.parametrize("width", [320, 390, 1280])
+def test_no_horizontal_overflow(shown, width):
+    shown.set_viewport_size({"width": width, "height": 844})
+    shown.wait_for_timeout(200)
+    for details in shown.locator("summary").all():
+        details.click()
+    assert shown.evaluate("document.documentElement.scrollWidth") == width
+    box = shown.locator("#first-arm-alpha-chart svg").first.bounding_box()
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= width
+    assert shown.locator("#first-arm-alpha-chart .plot svg").get_attribute("viewBox").split()[2] == str(
+        round(box["width"])
+    )
+
+
+def test_dark_mode_differs_and_both_can_be_read(shown):
+    def contrast() -> float:
+        return shown.evaluate(
+            """() => {
+              const light = colour => {
+                const [r, g, b] = colour.match(/[\\d.]+/g).map(c => c / 255)
+                  .map(c => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+                return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+              };
+              const style = getComputedStyle(document.body);
+              const quiet = getComputedStyle(document.querySelector(".quiet"));
+              const [ink, paper] = [light(quiet.color), light(style.backgroundColor)];
+              return (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05);
+            }"""
+        )
+
+    found = {}
+    for scheme in ("light", "dark"):
+        shown.emulate_media(color_scheme=scheme)
+        found[scheme] = shown.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert contrast() >= 4.5
+    assert found["light"] != found["dark"]
+    shown.emulate_media(color_scheme="dark", media="print")
+    assert shown.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    shown.set_viewport_size({"width": 760, "height": 1000})
+    assert shown.evaluate("document.documentElement.scrollWidth") == 760  # nothing scrolls on paper
+
+
+def test_it_prints(shown, tmp_path):
+    pdf = shown.pdf(format="A4")
+    assert pdf.startswith(b"%PDF")
+    assert shown.locator("details.printed[open]").count() == 4  # settings and environment of two arms
+
+
+def test_a_link_downloads_its_file(shown, written):
+    with shown.expect_download() as download:
+        shown.locator("a[download='first-arm-results.csv']").click()
+    downloaded = Path(download.value.path()).read_bytes()
+    assert downloaded == (written.with_suffix("") / "first-arm-results.csv").read_bytes()
+
+
+def test_a_hostile_page_runs_nothing(page, tmp_path):
+    """The fixture fails on any error in the console, and the image of the name would ask for a file that is not."""
+    tiny.run(tmp_path / "run", epochs=2, data=HOSTILE, lanes=tiny.lanes(0, 1))
+    (tmp_path / "a.html").write_text(make([tmp_path]).page)
+    page.on("dialog", lambda dialog: pytest.fail("a script ran"))
+    page.goto((tmp_path / "a.html").as_uri())
+    page.wait_for_selector(".curve")
+    assert page.locator("img[src='x']").count() == 0
+    assert HOSTILE.split("/")[-1] in page.locator("section.arm h2").inner_text()
