@@ -29,7 +29,7 @@ from imlp.train.loop import Trainer
 
 EXPERIMENT = "This experiment"
 PIECE = 8 * 128  # images of the made-up data on which steps are timed
-SIZES = {"shapes": (5000, 2000)}  # training and test images; CIFAR's for everything else
+SIZES = {"shapes": (10000, 2000)}  # training and test images; CIFAR's for everything else
 CIFAR = (50000, 10000)
 EVALUATION = 0.35  # an evaluated image costs about a third of a trained one, and is evaluated up to twice
 

@@ -54,9 +54,8 @@ class Experiment:
         """The arms at a budget; `settings` of the caller win over the file's."""
         own, found = self._budget(budget), []
         for arm in self.content["arms"]:
-            merged = _merged(
-                self.content.get("settings", {}), arm.get("settings", {}), own.get("settings", {}), settings
-            )
+            theirs = (arm.get("settings", {}), own.get("settings", {}), arm.get(budget, {}))
+            merged = _merged(self.content.get("settings", {}), *theirs, settings)
             every = own.get("every", arm.get("every", "epoch"))
             alphas = own.get("alphas", arm["alphas"])
             lanes = lanes_of(alphas, every)

@@ -317,7 +317,7 @@ class Trainer:
         state.active = [state.active[index] for index in kept]
 
     def _last_good(self, index: int, lane: int) -> dict[str, np.ndarray]:
-        """The lane as the newest checkpoint has it in which all its numbers are finite; as it began, if there is none."""
+        """The lane as the newest checkpoint has it in which all its numbers are finite; else as it began."""
         for path in checkpoint.found(self.folder / "checkpoint"):
             saved, state = checkpoint.load(path)
             if lane in state["active"]:
