@@ -52,6 +52,7 @@ def reproduce(
     at_once: Annotated[
         int | None, _option("Lanes in one run. Default: as many as memory allows.", "--lanes-at-once", min=1)
     ] = None,
+    page: Annotated[bool, _option("Write FOLDER/report.html at the end.", "--report/--no-report")] = True,
     check: Annotated[bool, _option("Check the network against the reference.", "--verify/--no-verify")] = True,
     quiet: Annotated[bool, _option("Print only warnings and the result.", "--quiet")] = False,
     json: Annotated[bool, _option("Print only the result, as JSON.", "--json")] = False,
@@ -92,12 +93,16 @@ def reproduce(
     outcome = experiment.outcome(arms, budget=budget, command=command)
     with write_whole(folder / "experiment.json") as file:
         file.write((json_format.dumps(outcome, indent=2) + "\n").encode())
+    if page:
+        from imlp.train import report  # matplotlib takes a second to import
+
+        with watched(quiet=quiet or json) as progress:
+            report.write([folder], folder / "report.html", progress)
     if json:
         print_json({"folder": str(folder), "failed": failed, **outcome})
     else:
         print_outcome(outcome)
-        out.print(f"files: {folder}/", soft_wrap=True)
-        out.print(f"a page to show: python cli.py report {folder}", soft_wrap=True)
+        out.print(f"files: {folder}/" + (", a page to show: report.html" if page else ""), soft_wrap=True)
     if failed:
         raise typer.Exit(1)
 

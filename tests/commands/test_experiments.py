@@ -103,7 +103,7 @@ def test_a_smoke_run_of_each_experiment(name, tmp_path, monkeypatch):
     """The real networks on `shapes`, from the command to the files."""
     needs("accel")
     monkeypatch.chdir(tmp_path)
-    result = run("reproduce", name, "--json", "--threads", 1, "--no-verify")
+    result = run("reproduce", name, "--json", "--threads", 1, "--no-verify", "--no-report")
     assert result.exit_code == 0, result.output
     found, experiment = json.loads(result.stdout), experiments.load(name)
     trials = experiment.trials("smoke")
@@ -141,6 +141,7 @@ def test_an_experiment_of_one_s_own(data):
     result = run("reproduce", "mine.toml")
     assert result.exit_code == 0, result.output
     assert "alpha 1 is the prior (every epoch)" in result.stdout
+    assert "alpha 1 is the prior (every epoch)" in Path("runs/mine-smoke-bars.npz/report.html").read_text()
     row = next(line for line in result.stdout.splitlines() if "I-MLP alpha 1" in line)
     assert "50.00 +- 1.50" in row
     json_again = run("reproduce", "mine.toml", "--json")
@@ -151,7 +152,7 @@ def test_an_experiment_of_one_s_own(data):
 def test_other_settings_go_to_another_folder(data):
     Path("mine.toml").write_text(OWN.format(data=data, options="{ width = 64, strides = [1, 2, 2] }"))
     for extra in ([], ["--epochs", "1"], ["--seeds", "1"]):
-        assert run("reproduce", "mine.toml", *extra).exit_code == 0
+        assert run("reproduce", "mine.toml", "--no-report", *extra).exit_code == 0
     assert sorted(path.name for path in Path("runs").iterdir()) == [
         "mine-smoke-bars.npz",
         "mine-smoke-bars.npz-epochs=1",
