@@ -36,8 +36,11 @@ autodoc_type_aliases = {"Array": "Array"}
 autodoc_default_options = {"exclude-members": "__init__, __new__"}
 # What other packages document, and our own short names of types.
 nitpick_ignore_regex = [
-    ("py:class", r"(numpy|np|scipy|sparse|torch|filelock|dataclasses|pathlib)\..*"),
-    ("py:class", r"(Any|Array|Image|Path|Tensor|Watch|optional|.*\.(Callback|Dataset|Model|Row|Draw|Schedule))"),
+    ("py:class", r"(collections|numpy|np|scipy|sparse|torch|filelock|dataclasses|pathlib)\..*"),
+    (
+        "py:class",
+        r"(Any|Array|Image|Path|Tensor|Watch|optional|.*\.(Backend|Callback|Dataset|Model|Row|Draw|Schedule))",
+    ),
 ]
 
 
@@ -54,7 +57,8 @@ def _inline_math(writer: Any, node: nodes.math) -> None:
 
 
 def _block_math(writer: Any, node: nodes.math_block) -> None:
-    writer.body.append(f'<div class="math">{tex2mathml(node.astext(), as_block=True)}</div>')
+    style = "margin: 1em 0; overflow-x: auto; overflow-y: hidden"
+    writer.body.append(f'<div style="{style}">{tex2mathml(node.astext(), as_block=True)}</div>')
     raise nodes.SkipNode
 
 
