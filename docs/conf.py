@@ -74,6 +74,6 @@ def _block(text: str) -> str:
     if text.startswith((" ", "|")):
         return "::\n\n" + "\n".join(f"    {line}" for line in text.split("\n"))
     return "``".join(
-        part if inside else re.sub(r"([*|_\\])", r"\\\1", part)
+        part if inside else re.sub(r"([|_\\])", r"\\\1", part)
         for inside, part in ((n % 2, part) for n, part in enumerate(text.split("`")))
     )

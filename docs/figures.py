@@ -21,6 +21,7 @@ KERNEL = np.arange(1.0, 10).reshape(1, 1, 3, 3)
 SHARED, SMALL = Shared(4, 3, 3), np.arange(1.0, 10).reshape(3, 3)
 TOKENS = Chain(Transpose(3, 4), SHARED)  # 3 patches of 4 channels
 TOKENS_BACK = Chain(SHARED, Transpose(4, 3))
+COLUMNS = Chain(Transpose(3, 4), SHARED, Transpose(4, 3))
 BLUE, ORANGE, GREY = "#2b6cb0", "#dd6b20", "#e2e8f0"
 
 
@@ -42,6 +43,10 @@ def transpose() -> Figure:
 
 def shared() -> Figure:
     return plot.matrix_figure(reference.matrix(SHARED, SMALL), SHARED, "W~, the same w for each of 4 rows")
+
+
+def columns() -> Figure:
+    return plot.matrix_figure(reference.matrix(COLUMNS, SMALL), COLUMNS, "mixing each column")
 
 
 def basis_images() -> Figure:
@@ -258,7 +263,7 @@ def _box(axes: Axes, x: float, y: float, width: float, height: float, colour: st
 FIGURES: dict[str, Callable[[], Figure]] = {
     figure.__name__: figure
     for figure in (
-        convolution, basis_images, patchify, transpose, shared, products, interpolation, meter, decay,
+        convolution, basis_images, columns, patchify, transpose, shared, products, interpolation, meter, decay,
         taps, token_diagonal, work, lanes, kernel,
     )
 }  # fmt: skip
