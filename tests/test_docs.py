@@ -9,6 +9,7 @@ import doctest
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -62,6 +63,7 @@ def test_its_examples_run(page, tmp_path, monkeypatch):
         elif block["language"] in SHELL:
             for line in lines(code):
                 run(line)
+    shutil.rmtree(tmp_path / "runs", ignore_errors=True)  # checkpoints are large, and pytest keeps what is left
 
 
 def run(line: str) -> None:
