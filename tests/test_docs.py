@@ -26,7 +26,7 @@ from imlp.cli import app
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-PENDING = ("explore", "report", "--explain")  # named before they exist
+PENDING = ("report",)  # named before they exist
 BLOCK = re.compile(
     r"(?:<!-- only parsed: (?P<reason>[^>]+) -->\n+)?^```(?P<language>[^\n]*)\n(?P<code>.*?)^```$",
     re.MULTILINE | re.DOTALL,
