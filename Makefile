@@ -2,9 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 # what the tests must find; CI adds a browser: make test REQUIRE=...,chromium
-REQUIRE ?= accel,cupy,nvrtc,g++,onnx,tensorboard
+REQUIRE ?= accel,cupy,nvrtc,g++,onnx,tensorboard,sphinx
 
-.PHONY: demo test test-gpu lint clean
+.PHONY: demo test test-gpu lint docs notebooks clean
 
 demo: .venv/demo.installed
 	$(BIN)/python cli.py train --alpha 0 --alpha 0.5 --alpha 1 --resume --out runs/demo
@@ -21,11 +21,20 @@ lint: .venv/test.installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+docs: .venv/docs.installed
+	$(BIN)/python -m sphinx -qWn --keep-going docs docs/_build/html
+	@echo "open docs/_build/html/index.html"
+
+# run the notebooks and keep what they print and draw
+notebooks: .venv/test.installed
+	$(BIN)/python -m pytest --overwrite notebooks
+
 clean:
 	rm -rf .venv
 
 .venv/demo.installed: EXTRAS := accel
-.venv/test.installed: EXTRAS := accel,cuda12,onnx,tensorboard,dev
+.venv/docs.installed: EXTRAS := accel,docs
+.venv/test.installed: EXTRAS := accel,cuda12,onnx,tensorboard,docs,dev
 .venv/%.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "imlp needs Python 3.11 or newer; try: make PYTHON=python3.12")'
 	@echo "Setting up .venv with '$(EXTRAS)': the first time this downloads PyTorch (a few minutes, about 6 GB)."

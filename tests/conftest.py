@@ -28,6 +28,9 @@ def _missing(name: str) -> str | None:
                 import onnxscript  # noqa: F401
             case "tensorboard":
                 import tensorboard  # noqa: F401
+            case "sphinx":
+                import furo  # noqa: F401
+                import myst_parser  # noqa: F401
             case "g++":
                 return None if shutil.which("g++") else "g++ is not installed"
             case "chromium":

@@ -1,0 +1,79 @@
+"""How Sphinx builds these pages: `make docs`. Nothing is fetched, neither by the build nor by the pages."""
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from docutils.utils.math.latex2mathml import tex2mathml
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+
+import figures  # noqa: E402
+
+import imlp  # noqa: E402
+
+project = "imlp"
+author = "the authors of imlp"
+release = imlp.__version__
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
+myst_enable_extensions = ["dollarmath"]
+myst_heading_anchors = 3
+exclude_patterns = ["_build"]
+html_theme = "furo"
+html_title = f"imlp {release}"
+html_show_copyright = False
+html_show_sphinx = False
+html_math_renderer = "mathml"
+pygments_style = "default"
+pygments_dark_style = "monokai"
+
+autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+autodoc_type_aliases = {"Array": "Array"}
+autodoc_default_options = {"exclude-members": "__init__, __new__"}
+# What other packages document, and our own short names of types.
+nitpick_ignore_regex = [
+    ("py:class", r"(collections|numpy|np|scipy|sparse|torch|filelock|dataclasses|pathlib)\..*"),
+    (
+        "py:class",
+        r"(Any|Array|Image|Path|Tensor|Watch|optional|.*\.(Backend|Callback|Dataset|Model|Row|Draw|Schedule))",
+    ),
+]
+
+
+def setup(app: Any) -> None:
+    figures.draw(HERE / "figures")
+    app.add_html_math_renderer("mathml", (_inline_math, None), (_block_math, None))
+    app.connect("autodoc-process-docstring", _as_rest)
+
+
+def _inline_math(writer: Any, node: nodes.math) -> None:
+    """A formula as MathML, which browsers draw by themselves: no script, no fonts, no network."""
+    writer.body.append(tex2mathml(node.astext(), as_block=False))
+    raise nodes.SkipNode
+
+
+def _block_math(writer: Any, node: nodes.math_block) -> None:
+    style = "margin: 1em 0; overflow-x: auto; overflow-y: hidden"
+    writer.body.append(f'<div style="{style}">{tex2mathml(node.astext(), as_block=True)}</div>')
+    raise nodes.SkipNode
+
+
+def _as_rest(app: Any, what: str, name: str, of: Any, options: Any, lines: list[str]) -> None:
+    """Our docstrings are plain text with `code`, tables, examples and indented formulas; Sphinx reads reST."""
+    blocks = re.split(r"\n\s*\n", "\n".join(lines).strip("\n"))
+    lines[:] = "\n\n".join(map(_block, blocks)).split("\n")
+
+
+def _block(text: str) -> str:
+    if text.startswith(">>>"):
+        return text
+    if text.startswith((" ", "|")):
+        return "::\n\n" + "\n".join(f"    {line}" for line in text.split("\n"))
+    return "``".join(
+        part if inside else re.sub(r"([|_\\])", r"\\\1", part)
+        for inside, part in ((n % 2, part) for n, part in enumerate(text.split("`")))
+    )
