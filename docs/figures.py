@@ -25,15 +25,34 @@ COLUMNS = Chain(Transpose(3, 4), SHARED, Transpose(4, 3))
 BLUE, ORANGE, GREY = "#2b6cb0", "#dd6b20", "#e2e8f0"
 
 
+def hero() -> Figure:
+    """W turns into W_P: the whole matrix above, one row of it folded into the image below."""
+    spec = Conv((1, 6, 6), 1, kernel=3, padding=1)
+    kernel = np.array([[1, 2, 1], [0, 0.5, 0], [-1, -2, -1]])
+    rng = np.random.default_rng(3)
+    dense = rng.uniform(-1.6, 1.6, spec.matrix_shape)
+    figure = Figure(figsize=(13, 5.6), layout="constrained")
+    alphas = (0, 0.25, 0.5, 0.75, 1)
+    above, below = figure.subplots(2, len(alphas), height_ratios=(2.2, 1))
+    for alpha, top, bottom in zip(alphas, above, below, strict=True):
+        mixed = reference.interpolate(dense, spec, kernel[None, None], alpha)
+        for axes, values in ((top, mixed), (bottom, mixed[14].reshape(6, 6))):
+            axes.imshow(values, cmap="RdBu", vmin=-2, vmax=2, interpolation="nearest")
+            axes.set(xticks=[], yticks=[])
+        names = {0: "alpha 0: a plain MLP", 1: "alpha 1: a convolution"}
+        top.set_title(names.get(alpha, f"alpha {alpha:g}"), fontsize=13)
+    above[0].set_ylabel("(1 - alpha) W + alpha W_P", fontsize=11)
+    below[0].set_ylabel("one row,\nas an image", fontsize=11)
+    return figure
+
+
 def convolution() -> Figure:
     return plot.matrix_figure(reference.matrix(CONV, KERNEL), CONV, "W_F of the kernel 1 .. 9")
 
 
 def patchify() -> Figure:
     spec = Patchify(1, 4, 4, patch=2)
-    figure = plot.matrix_figure(reference.matrix(spec), spec, "P, patches of 2 x 2")
-    figure.axes[0].yaxis.label.set_fontsize(8)  # five axes have a long name
-    return figure
+    return plot.matrix_figure(reference.matrix(spec), spec, "P, patches of 2 x 2")
 
 
 def transpose() -> Figure:
@@ -263,7 +282,7 @@ def _box(axes: Axes, x: float, y: float, width: float, height: float, colour: st
 FIGURES: dict[str, Callable[[], Figure]] = {
     figure.__name__: figure
     for figure in (
-        convolution, basis_images, columns, patchify, transpose, shared, products, interpolation, meter, decay,
+        hero, convolution, basis_images, columns, patchify, transpose, shared, products, interpolation, meter, decay,
         taps, token_diagonal, work, lanes, kernel,
     )
 }  # fmt: skip

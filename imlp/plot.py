@@ -31,7 +31,7 @@ def matrix_figure(matrix: sparse.csr_array, spec: Spec, title: str) -> Figure:
     else:
         _density(left, matrix)
     left.set_xlabel(f"input j = 0 .. {m_in - 1}, {_order(in_shape(spec))}")
-    left.set_ylabel(f"output i = 0 .. {m_out - 1}, {_order(out_shape(spec))}")
+    left.set_ylabel(f"output i = 0 .. {m_out - 1}\n{_order(out_shape(spec))}")
     _row(right, matrix, spec)
     return figure
 
