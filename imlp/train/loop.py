@@ -76,14 +76,14 @@ class Trainer:
 
     def run(self, *, resume: bool = False, again: bool = False) -> dict[str, Any]:
         """Train to the end and write `result.json`; `resume` goes on with the run in the folder, `again` deletes it."""
-        with self._lock(), machine.settings(self.config), machine.out_of_memory_explained(self):
+        with locked(self.folder), machine.settings(self.config), machine.out_of_memory_explained(self):
             if again:
                 self._delete()
             self.saved, self.saving = time.monotonic(), 0.0
             self.state = self._start(resume)
             self._place_data()
             self._tell("started", self)
-            while self.state.epoch < self.config.epochs:
+            while self.state.epoch < self.config.epochs and not self._all_retired:
                 self._epoch()
             result = self._result()
             self._write("result.json", json.dumps(result, indent=2) + "\n")
@@ -311,7 +311,26 @@ class Trainer:
             title = self.config.lanes[lane].title
             kept_in = f"its last good state is in stopped-lane{lane}/"
             self._tell("warned", f"lane {lane} ({title}) stopped: its loss is not finite {place}; {kept_in}")
-        kept = [index for index in range(len(state.active)) if index not in error.lanes]
+        self._drop(error.lanes)
+
+    def retire(self, lane: int, reason: str) -> None:
+        """Take a lane out of the run, from a callback's `started` or `epoch_ended`; the others go on as before.
+
+        It is found under `stopped` with the reason and the last epoch that it has seen. A run ends with its last lane.
+        A run that goes on may come from a checkpoint before this: the callback has to ask again then.
+        """
+        state = self.state
+        self._drop([state.active.index(lane)])
+        state.stopped.append({"lane": lane, "epoch": state.epoch, "step": self.steps, "reason": reason})
+
+    @property
+    def _all_retired(self) -> bool:
+        return self.state.lanes is None and "reason" in self.state.stopped[-1]
+
+    def _drop(self, indices: list[int]) -> None:
+        """Make the stack of lanes smaller; no number of those that stay is changed."""
+        state = self.state
+        kept = [index for index in range(len(state.active)) if index not in indices]
         state.losses[1:] = [state.losses[1][kept]] if kept else []
         state.lanes = self.backend.select(state.lanes, kept) if kept else None
         state.active = [state.active[index] for index in kept]
@@ -423,25 +442,26 @@ class Trainer:
         with write_whole(self.folder / name) as file:
             file.write(text.encode())
 
-    @contextmanager
-    def _lock(self) -> Iterator[None]:
-        """One process a folder; the operating system frees the lock of a process that dies."""
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(self.folder / ".lock")
-            lock.acquire(timeout=0)
-        except Timeout:
-            raise RunError(
-                f"another process is training in {self.folder}", "wait for it, or choose another folder with --out"
-            ) from None
-        except OSError as error:
-            remedy = "choose a folder that you may write to with --out"
-            raise FileError(f"cannot write to {self.folder}: {error.strerror or error}", remedy) from error
-        try:
-            yield
-        finally:
-            lock.release()
-
     def _tell(self, what: str, *arguments: Any) -> None:
         for callback in self.callbacks:
             getattr(callback, what)(*arguments)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """One process a folder, which is made; the operating system frees the lock of a process that dies."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / ".lock")
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise RunError(
+            f"another process is training in {folder}", "wait for it, or choose another folder with --out"
+        ) from None
+    except OSError as error:
+        remedy = "choose a folder that you may write to with --out"
+        raise FileError(f"cannot write to {folder}: {error.strerror or error}", remedy) from error
+    try:
+        yield
+    finally:
+        lock.release()
