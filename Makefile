@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 # what the tests must find; CI adds a browser: make test REQUIRE=...,chromium
-REQUIRE ?= accel,cupy,nvrtc,g++,onnx,tensorboard
+REQUIRE ?= accel,cupy,nvrtc,g++,onnx,optuna,tensorboard
 
 .PHONY: demo test test-gpu lint clean
 
@@ -25,7 +25,7 @@ clean:
 	rm -rf .venv
 
 .venv/demo.installed: EXTRAS := accel
-.venv/test.installed: EXTRAS := accel,cuda12,onnx,tensorboard,dev
+.venv/test.installed: EXTRAS := accel,cuda12,onnx,search,tensorboard,dev
 .venv/%.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "imlp needs Python 3.11 or newer; try: make PYTHON=python3.12")'
 	@echo "Setting up .venv with '$(EXTRAS)': the first time this downloads PyTorch (a few minutes, about 6 GB)."

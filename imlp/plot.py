@@ -148,10 +148,9 @@ def search_figure(content: dict[str, Any]) -> Figure:
 
 def _trials(axes: Axes, trials: list[dict[str, Any]], panel: str, content: dict[str, Any]) -> None:
     """One panel: alpha 0 stands left of the logarithmic axis; a colour for each kind of schedule and cadence."""
-    kinds: dict[str, None] = {}
-    names = [kinds.setdefault(_way(trial)) or _way(trial) for trial in trials]
-    colors = {name: f"C{k}" for k, name in enumerate(kinds)}
-    for trial, name in zip(trials, names, strict=True):
+    colors = {way: f"C{k}" for k, way in enumerate(dict.fromkeys(map(_way, trials)))}
+    for trial in trials:
+        name = _way(trial)
         alpha = trial["alphas"].get(panel, trial["alphas"].get("all layers"))
         whole, chosen = trial["state"] == "complete", trial["number"] == content["chosen"]["number"]
         x, y = alpha or LEFT, trial["values"][-1]

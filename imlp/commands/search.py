@@ -17,7 +17,7 @@ from imlp.train import machine
 from imlp.train.config import Lane
 from imlp.train.data import Dataset
 from imlp.train.loop import Interrupted, Trainer
-from imlp.train.search import Search, identity
+from imlp.train.search import Search
 from imlp.train.sweep import Outcome, Task, run_here
 
 SEARCH = "This search"
@@ -85,9 +85,7 @@ def search(
     data = load_data(base, quiet=quiet or json)
     chosen: dict[str, Any] = {"over": over, "every": every, "common": lane, "trials": trials, "seeds": seeds}
     chosen |= {"validation": validation, "at_once": at_once, "prune": prune, "storage": storage}
-    going = Search(base, data, out_folder or Path(), **chosen)
-    name = f"search-{base.network}-{Path(base.data).name}-{identity(going.settings)}"
-    going.folder = out_folder or Path("runs") / name
+    going = Search(base, data, out_folder, **chosen)
     runner = _Here(check=check and base.backend == "accel", quiet=quiet or json)
     try:
         content = going.run(runner)
@@ -103,18 +101,23 @@ def search(
 
 
 class _Here:
-    """Runs the tasks on this machine, with a display of their own for each batch."""
+    """Runs batches on this machine, each with a display of its own."""
 
     def __init__(self, *, check: bool, quiet: bool):
         self.check, self.quiet, self.trained = check, quiet, False
 
     def __call__(self, tasks: Sequence[Task], data: Dataset) -> list[Outcome]:
-        board = Board(quiet=self.quiet or all(task.finished for task in tasks))
-        self.trained |= not board.quiet or not all(task.finished for task in tasks)
-        if self.check and self.trained:
+        done = all(task.finished for task in tasks)
+        self.trained |= not done
+        if self.check and not done:
             self.check = False
             with machine.settings(tasks[0].config):
                 verify_first(Trainer(tasks[0].config, data, tasks[0].folder), quiet=self.quiet)
+        judged = "test" if tasks[0].folder.parent.name == "final" else "validation"
+        if not self.quiet and not done:
+            lanes = sum(len(task.config.lanes) for task in tasks)
+            err.print(f"{tasks[0].folder.name}: {lanes} lanes, {judged} accuracy", soft_wrap=True)
+        board = Board(quiet=self.quiet or done, accuracy=f"{judged} accuracy")
         try:
             return run_here(tasks, data, board, stopping_on_signals)
         finally:
@@ -150,8 +153,9 @@ def print_search(content: dict[str, Any]) -> None:
     for row in content["final"]:
         mark = " (chosen)" if row["lane"] == content["chosen"]["lane"] else ""
         std = f" +- {row['test']['std']:.2f}" if row["test"]["std"] is not None else ""
+        validation = "" if row["validation"] is None else f"{row['validation']:.2f}"
         test = f"{row['test']['mean']:.2f}{std}"
-        table.add_row(row["title"] + mark, f"{row['validation']:.2f}", test, str(row["test"]["n"]))
+        table.add_row(row["title"] + mark, validation, test, str(row["test"]["n"]))
     out.print(table)
 
 

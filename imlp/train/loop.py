@@ -316,7 +316,7 @@ class Trainer:
     def retire(self, lane: int, reason: str) -> None:
         """Take a lane out of the run, from a callback's `started` or `epoch_ended`; the others go on as before.
 
-        It is found under `stopped` with the reason and the last epoch that it has seen. A run ends with its last lane.
+        The result has it under `stopped`, with the reason and its last epoch; a run whose last lane it was ends there.
         A run that goes on may come from a checkpoint before this: the callback has to ask again then.
         """
         state = self.state
@@ -325,7 +325,7 @@ class Trainer:
 
     @property
     def _all_retired(self) -> bool:
-        return self.state.lanes is None and "reason" in self.state.stopped[-1]
+        return self.state.lanes is None and any("reason" in stop for stop in self.state.stopped)
 
     def _drop(self, indices: list[int]) -> None:
         """Make the stack of lanes smaller; no number of those that stay is changed."""
@@ -418,7 +418,7 @@ class Trainer:
     def _result(self) -> dict[str, Any]:
         """The last row of each lane, and what it takes to read it."""
         state = self.state
-        last = [row for row in state.rows if row["epoch"] == state.epoch]
+        last = [row for row in state.rows if row["epoch"] == state.epoch and row["lane"] in ("prior", *state.active)]
         return {
             "identity": self.config.identity,
             "network": self.network.name,

@@ -114,7 +114,7 @@ class Space:
     @property
     def known(self) -> list[Parameters]:
         """What is tried first: alpha 0, the plain MLP, and alpha 1, all of the prior, at each cadence."""
-        kind = {"kind": "constant"} if self.over == "schedule" else {}
+        kind: Parameters = {"kind": "constant"} if self.over == "schedule" else {}
         full = kind | dict.fromkeys(self._names, 1.0)
         cadences = [{"every": "epoch"}, {"every": "step"}] if self.every == "both" else [{}]
         return [kind | dict.fromkeys(self._names, ZERO), *(full | cadence for cadence in cadences)]
@@ -170,11 +170,11 @@ class Pruner(Callback):
 
 @dataclass
 class Search:
-    """A search of `trials` lanes in `folder`; `run` starts it, goes on with it, or gives what came of it."""
+    """A search of `trials` lanes in a folder; `run` starts it, goes on with it, or gives what came of it."""
 
     base: Config
     data: Dataset
-    folder: Path
+    out: Path | None = None  # the folder; None: runs/search-NETWORK-DATA-HASH
     over: str = "alpha"
     every: str = "epoch"
     common: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # settings of every lane
@@ -199,6 +199,8 @@ class Search:
             if value is not None and value < 1:
                 raise ConfigError(f"--{name} is {value}", "give at least 1")
         self.split = self.data.hold_out(self.validation, seed=self.base.seed)
+        name = f"search-{self.base.network}-{Path(self.base.data).name}-{self._identity}"
+        self.folder = self.out or Path("runs") / name
 
     def run(self, runner: Runner) -> dict[str, Any]:
         """All trials, then the runs at the end; what `search.json` holds."""
@@ -213,7 +215,7 @@ class Search:
 
     def _open(self) -> "optuna.Study":
         """The study of these settings and data; a folder that holds another search is refused."""
-        optuna, settings, path = import_optuna(), self.settings, self.folder / "settings.json"
+        optuna, settings, path = import_optuna(), self._settings, self.folder / "settings.json"
         found = _read(path) if path.exists() else settings
         changed = [
             f"{name}: {found.get(name)} there, {settings.get(name)} here"
@@ -229,8 +231,8 @@ class Search:
                 storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(where))
             else:
                 storage = optuna.storages.RDBStorage(where)
-            name = f"imlp-{identity(settings)}"
-            study = optuna.create_study(study_name=name, storage=storage, direction="maximize", load_if_exists=True)
+            options = {"storage": storage, "direction": "maximize", "load_if_exists": True}
+            study = optuna.create_study(study_name=f"imlp-{self._identity}", **options)
         except Exception as error:  # of Optuna, of SQLAlchemy, or of a database's driver
             problem = f"cannot keep the trials in {where}: {' '.join(str(error).split())}"
             raise ConfigError(problem, "give --storage a URL like sqlite:///trials.db, or leave it out") from error
@@ -239,12 +241,16 @@ class Search:
         return study
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def _settings(self) -> dict[str, Any]:
         """Everything that decides a trial's value."""
         own = {f.name: getattr(self.base, f.name) for f in dataclasses.fields(Config) if f.metadata["changes_result"]}
         own |= {"over": self.over, "every": self.every, "lanes": dict(self.common), "validation": self.validation}
         settings: dict[str, Any] = json.loads(json.dumps({**own, "images": self.split.digest}, default=list))
         return settings
+
+    @property
+    def _identity(self) -> str:
+        return hashlib.sha256(json.dumps(self._settings, sort_keys=True).encode()).hexdigest()[:16]
 
     # A batch: asked for, run, told
 
@@ -292,7 +298,9 @@ class Search:
         callbacks = (Pruner(study.get_trials()),) if self.prune else ()
         return [
             Task(
-                dataclasses.replace(base, lanes=tuple(map(self._lane, lanes))), self.folder / name, None, (), callbacks
+                config=dataclasses.replace(base, lanes=tuple(map(self._lane, lanes))),
+                folder=self.folder / name,
+                callbacks=callbacks,
             )
             for name, lanes in batch.items()
         ]
@@ -399,11 +407,6 @@ class Search:
             "state": trial.user_attrs["state"], "value": trial.value, "values": [values[e] for e in sorted(values)],
             "run": trial.user_attrs["run"][:2],
         }  # fmt: skip
-
-
-def identity(settings: Mapping[str, Any]) -> str:
-    """16 hexadecimal digits that name a search."""
-    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _described(lane: Lane) -> dict[str, Any]:
