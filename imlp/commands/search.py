@@ -113,11 +113,12 @@ class _Here:
             self.check = False
             with machine.settings(tasks[0].config):
                 verify_first(Trainer(tasks[0].config, data, tasks[0].folder), quiet=self.quiet)
-        judged = "test" if tasks[0].folder.parent.name == "final" else "validation"
+        final = tasks[0].folder.parent.name == "final"
         if not self.quiet and not done:
             lanes = sum(len(task.config.lanes) for task in tasks)
-            err.print(f"{tasks[0].folder.name}: {lanes} lanes, {judged} accuracy", soft_wrap=True)
-        board = Board(quiet=self.quiet or done, accuracy=f"{judged} accuracy")
+            text = "on all training images, then the test" if final else "judged on the images held out"
+            err.print(f"{'final' if final else tasks[0].folder.name}: {lanes} lanes, {text}", soft_wrap=True)
+        board = Board(quiet=self.quiet or done, accuracy="test accuracy" if final else "validation accuracy")
         try:
             return run_here(tasks, data, board, stopping_on_signals)
         finally:

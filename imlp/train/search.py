@@ -30,9 +30,11 @@ import dataclasses
 import hashlib
 import json
 import platform
+import re
 import shutil
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -204,11 +206,12 @@ class Search:
 
     def run(self, runner: Runner) -> dict[str, Any]:
         """All trials, then the runs at the end; what `search.json` holds."""
-        with locked(self.folder):
+        with locked(self.folder), self._storage_explained():
             study = self._open()
             while batch := self._pending() or self._ask(study):
                 self._tell(study, batch, self._run(self._tasks(batch, study), self.split, runner))
-                self._save(study, None)
+                if any(trial.user_attrs["state"] == "complete" for trial in study.get_trials()):
+                    self._save(study, None)
             return self._save(study, self._final(study, runner))
 
     # Optuna's study
@@ -225,20 +228,32 @@ class Search:
         if changed:
             problem = f"{self.folder} holds another search ({'; '.join(changed)})"
             raise RunError(problem, "choose another folder with --out")
-        where = self.storage or str(self.folder / "trials.journal")
         try:
             if self.storage is None:
-                storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(where))
+                journal = optuna.storages.journal.JournalFileBackend(str(self.folder / "trials.journal"))
+                storage = optuna.storages.JournalStorage(journal)
             else:
-                storage = optuna.storages.RDBStorage(where)
+                storage = optuna.storages.RDBStorage(self.storage)
             options = {"storage": storage, "direction": "maximize", "load_if_exists": True}
             study = optuna.create_study(study_name=f"imlp-{self._identity}", **options)
         except Exception as error:  # of Optuna, of SQLAlchemy, or of a database's driver
-            problem = f"cannot keep the trials in {where}: {' '.join(str(error).split())}"
-            raise ConfigError(problem, "give --storage a URL like sqlite:///trials.db, or leave it out") from error
+            remedy = "give --storage a URL like sqlite:///trials.db, or leave it out"
+            raise ConfigError(self._cannot_keep(error), remedy) from error
         if not path.exists():
             _write(path, settings)
         return study
+
+    @contextmanager
+    def _storage_explained(self) -> Iterator[None]:
+        """A file or a database that is lost on the way is an error with a remedy."""
+        try:
+            yield
+        except (OSError, import_optuna().exceptions.StorageInternalError) as error:
+            raise RunError(self._cannot_keep(error), "mend that, then give the same command again") from error
+
+    def _cannot_keep(self, error: Exception) -> str:
+        where = re.sub("//.*@", "//", self.storage or str(self.folder / "trials.journal"))  # without a password
+        return f"cannot keep the trials in {where}: {' '.join(str(error.__cause__ or error).split())}"
 
     @property
     def _settings(self) -> dict[str, Any]:

@@ -190,6 +190,33 @@ def test_several_machines_share_a_database(tmp_path):
     assert sorted(path.name for path in (tmp_path / "two").glob("batch-*")) == ["batch-000", "batch-001"]
 
 
+def test_several_runs_can_be_asked_for_at_once(tmp_path):
+    asked = []
+
+    def runner(tasks, data):
+        asked.append([len(task.config.lanes) for task in tasks])
+        return here(tasks, data)
+
+    content = search(tmp_path, trials=7, at_once=2, runs_at_once=2, epochs=1, runner=runner)
+    assert asked[:2] == [[2, 2], [2, 1]]
+    assert [trial["run"] for trial in content["trials"]][3:6] == [["batch-001", 1], ["batch-002", 0], ["batch-002", 1]]
+
+
+@pytest.mark.parametrize("storage", [None, "sqlite:///trials.db"])
+def test_a_storage_that_is_lost_on_the_way_is_one_line(storage, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def harmful(tasks, data):
+        outcomes = here(tasks, data)
+        path = Path("run/trials.journal" if storage is None else "trials.db")
+        path.unlink()
+        path.mkdir()
+        return outcomes
+
+    with pytest.raises(RunError, match=r"cannot keep the trials in .*; mend that, then give the same command again"):
+        search(Path("run"), trials=2, epochs=1, storage=storage, runner=harmful)
+
+
 # Lanes that are taken out of a run
 
 LANES = tiny.lanes(0, ("0.3", {"every": "3"}), "decay:0.5:2", (1, {"mode": "add", "head": True}))
@@ -394,7 +421,7 @@ def test_a_signal_saves_and_says_how_to_go_on(bars):
         (["--alpha", "0.5"], "--alpha is for one lane"),
         (["--engine", "cloud"], "--engine is 'cloud'; use local"),
         (["--storage", "nonsense"], "cannot keep the trials in nonsense: "),
-        (["--storage", "redis://x"], "cannot keep the trials in redis://x: "),
+        (["--storage", "redis://me:secret@x"], "cannot keep the trials in redis://x: "),
         (["--storage", "sqlite:////nowhere/at/all.db"], "cannot keep the trials in sqlite:////nowhere/at/all.db: "),
     ],
 )
