@@ -61,6 +61,7 @@ AT_ONCE = 8  # lanes in one run, if memory allows
 RANDOM = 8  # trials before the sampler begins to learn from them
 UNPRUNED = 5  # trials that run to the end before any is stopped early, and
 UNPRUNED_SHARE = 0.25  # the share of the epochs in which none is
+TOLD = 10  # trials to the end before anything is said of what matters
 TRIES = 20  # draws for a lane that has not been tried yet
 ALL = "all layers"
 
@@ -429,8 +430,9 @@ def _described(lane: Lane) -> dict[str, Any]:
 
 
 def _importances(study: "optuna.Study") -> dict[str, float]:
-    """How much each parameter matters, where there are several and Optuna can tell."""
-    if len({name for trial in study.get_trials() for name in trial.params}) < 2:
+    """How much each parameter matters, where there are several of them and enough trials to tell."""
+    complete = [trial for trial in study.get_trials() if trial.user_attrs["state"] == "complete"]
+    if len(complete) < TOLD or len({name for trial in complete for name in trial.params}) < 2:
         return {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of parameters that few trials have

@@ -325,7 +325,8 @@ def test_a_schedule(parameters, expected):
 
 
 def test_a_search_by_layer_and_one_over_schedules(tmp_path):
-    by_layer = search(tmp_path / "a", over="alpha-per-layer", epochs=2, common={"layers": ("conv1", "conv3")})
+    layers = {"layers": ("conv1", "conv3")}
+    by_layer = search(tmp_path / "a", over="alpha-per-layer", epochs=2, common=layers, prune=False)
     assert list(by_layer["chosen"]["alpha"]) == ["conv1", "conv3"]
     assert {tuple(trial["alphas"]) for trial in by_layer["trials"][2:]} == {("conv1", "conv3")}
     assert set(by_layer["importances"]) == {"alpha conv1", "alpha conv3"}
