@@ -21,6 +21,8 @@ from imlp.train import search as searching
 from imlp.train.callbacks import Callback
 from imlp.train.config import Lane, from_mapping
 from imlp.train.loop import Interrupted, Trainer
+from imlp.train.records import arms_of, find_runs
+from imlp.train.report.data import gather
 from imlp.train.search import Search, Space
 from imlp.train.sweep import run_task
 
@@ -120,9 +122,9 @@ class StopAt(Callback):
             trainer.stop_requested = "SIGINT"
 
 
-@pytest.mark.parametrize("steps", [16, 41, 70])
+@pytest.mark.parametrize("steps", [16, 50, 70])
 def test_an_interrupted_search_goes_on_to_the_same_trials(steps, whole, tmp_path):
-    """At the end of an epoch of the first batch, within one of the second, and in the runs at the end."""
+    """At the end of an epoch of the first batch, within one of the second after lanes were pruned, and in the runs at the end."""
     stop = StopAt(steps)
     with pytest.raises(Interrupted):
         search(tmp_path, runner=lambda tasks, data: here(tasks, data, stop))
@@ -284,6 +286,17 @@ def test_lanes_below_the_median_are_pruned_and_the_others_are_as_without(whole, 
     unpruned = search(tmp_path, prune=False)
     assert all(trial["state"] == "complete" for trial in unpruned["trials"])
     assert [trial["lane"] for trial in unpruned["trials"]] == [trial["lane"] for trial in content["trials"]]
+
+
+def test_a_report_keeps_the_trials_apart_from_the_runs_with_the_test_set(whole):
+    content, folder = whole
+    trials, final = gather(arms_of(find_runs([folder])))
+    assert (trials.name, final.name) == ("cnn on bars (validation 0.25)", "cnn on bars")
+    remarks = {model.title: model.remark for model in trials.models}
+    for trial in content["trials"]:
+        expected = f"seed 0 pruned in epoch {len(trial['values'])}" if trial["state"] == "pruned" else ""
+        assert remarks[trial["title"]] == expected
+    assert not trials.warnings
 
 
 def test_what_a_run_needs_can_be_sent_to_another_machine(whole, tmp_path):
