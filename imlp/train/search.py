@@ -207,15 +207,23 @@ class Search:
 
     def run(self, runner: Runner) -> dict[str, Any]:
         """All trials, then the runs at the end; what `search.json` holds."""
-        with locked(self.folder), self._storage_explained():
-            study = self._open()
-            while batch := self._pending() or self._ask(study):
-                self._tell(study, batch, self._run(self._tasks(batch, study), self.split, runner))
-                if any(trial.user_attrs["state"] == "complete" for trial in study.get_trials()):
-                    self._save(study, None)
-            return self._save(study, self._final(study, runner))
+        with locked(self.folder):
+            self.study = self._open()
+            while batch := self._pending() or self._ask():
+                self._tell(batch, self._run(self._tasks(batch), self.split, runner))
+                if self._complete():
+                    self._save(None)
+            return self._save(self._final(runner))
 
     # Optuna's study
+
+    def _trials(self) -> "list[optuna.trial.FrozenTrial]":
+        """All that are finished, on this machine and on others that share the storage."""
+        with self._storage_explained():
+            return self.study.get_trials()
+
+    def _complete(self) -> "list[optuna.trial.FrozenTrial]":
+        return [trial for trial in self._trials() if trial.user_attrs["state"] == "complete"]
 
     def _open(self) -> "optuna.Study":
         """The study of these settings and data; a folder that holds another search is refused."""
@@ -274,9 +282,9 @@ class Search:
         path = self.folder / "batch.json"
         return _read(path) if path.exists() else None
 
-    def _ask(self, study: "optuna.Study") -> dict[str, Any] | None:
+    def _ask(self) -> dict[str, Any] | None:
         """A new batch, or None: there are enough trials, or no others to try. It depends on the seed and them alone."""
-        optuna, trials = import_optuna(), study.get_trials()
+        optuna, trials = import_optuna(), self._trials()
         most = self.at_once or lanes_at_once(self.base, self.split, AT_ONCE)
         wanted = min(most * self.runs_at_once, self.trials - len(trials))
         others = [] if self.storage is None else [*f"{platform.node()} {self.folder.resolve()}".encode()]
@@ -308,10 +316,10 @@ class Search:
     def _lane(self, parameters: Parameters) -> Lane:
         return self.space.lane(import_optuna().trial.FixedTrial(parameters))
 
-    def _tasks(self, batch: dict[str, list[Parameters]], study: "optuna.Study") -> list[Task]:
+    def _tasks(self, batch: dict[str, list[Parameters]]) -> list[Task]:
         """The runs of a batch; their data go by another name, so that nobody takes them for runs with the test set."""
         base = dataclasses.replace(self.base, data=f"{self.base.data} (validation {self.validation:g})")
-        callbacks = (Pruner(study.get_trials()),) if self.prune else ()
+        callbacks = (Pruner(self._trials()),) if self.prune else ()
         return [
             Task(
                 config=dataclasses.replace(base, lanes=tuple(map(self._lane, lanes))),
@@ -328,51 +336,51 @@ class Search:
                 raise RunError(outcome.error, "give the same command again to go on with the search")
         return outcomes
 
-    def _tell(self, study: "optuna.Study", batch: dict[str, list[Parameters]], outcomes: list[Outcome]) -> None:
+    def _tell(self, batch: dict[str, list[Parameters]], outcomes: list[Outcome]) -> None:
         """Add the trials of a finished batch, each once even if this was interrupted; free the room of its weights."""
-        optuna = import_optuna()
-        there = [trial.user_attrs["run"] for trial in study.get_trials()]
+        there = [trial.user_attrs["run"] for trial in self._trials()]
         place = [] if self.storage is None else [platform.node(), str(self.folder.resolve())]
         for outcome in outcomes:
             folder, run = outcome.task.folder, read_run(outcome.task.folder)
-            reasons = {stop["lane"]: stop.get("reason", "stopped") for stop in (run.result or {})["stopped"]}
+            stopped = outcome.result["stopped"] if outcome.result else ()
+            states = {stop["lane"]: stop.get("reason", "stopped") for stop in stopped}
             for k, parameters in enumerate(batch[folder.name]):
-                own = [folder.name, k, *place]
-                values = {row["epoch"]: 100 * row["test_accuracy"] for row in run.of(k)}
-                fixed = optuna.trial.FixedTrial(parameters)
-                self.space.lane(fixed)
-                if own not in there:
-                    study.add_trial(
-                        optuna.trial.create_trial(
-                            state=optuna.trial.TrialState.PRUNED if k in reasons else optuna.trial.TrialState.COMPLETE,
-                            value=values[max(values)] if values else None,
-                            params=fixed.params,
-                            distributions=fixed.distributions,
-                            intermediate_values=values,
-                            user_attrs={
-                                "run": own,
-                                "state": reasons.get(k, "complete"),
-                                "prior": 100 * run.of("prior")[-1]["test_accuracy"],
-                            },
-                        )
-                    )
+                attributes = {"run": [folder.name, k, *place], "state": states.get(k, "complete")}
+                attributes["prior"] = 100 * run.of("prior")[-1]["test_accuracy"]
+                if attributes["run"] not in there:
+                    with self._storage_explained():
+                        self.study.add_trial(self._finished(parameters, run.of(k), attributes))
             shutil.rmtree(folder / "checkpoint", ignore_errors=True)
         (self.folder / "batch.json").unlink()
 
+    def _finished(self, parameters: Parameters, rows: list[Row], attributes: dict[str, Any]) -> Any:
+        trials = import_optuna().trial
+        fixed = trials.FixedTrial(parameters)
+        self.space.lane(fixed)  # so that it learns the distributions
+        values = {row["epoch"]: 100 * row["test_accuracy"] for row in rows}
+        return trials.create_trial(
+            state=trials.TrialState.COMPLETE if attributes["state"] == "complete" else trials.TrialState.PRUNED,
+            value=values[max(values)] if values else None,
+            params=fixed.params,
+            distributions=fixed.distributions,
+            intermediate_values=values,
+            user_attrs=attributes,
+        )
+
     # The end
 
-    def _best(self, study: "optuna.Study") -> "optuna.trial.FrozenTrial":
+    def _best(self) -> "optuna.trial.FrozenTrial":
         """The best of those that ran to the end; of equal ones the first, so that alpha 0 must be beaten."""
-        complete = [trial for trial in study.get_trials() if trial.user_attrs["state"] == "complete"]
+        complete = self._complete()
         if not complete:
             raise RunError("no trial ran to its end", "try a smaller --lr")
         return max(complete, key=lambda trial: (trial.value, -trial.number))
 
-    def _final(self, study: "optuna.Study", runner: Runner) -> list[dict[str, Any]]:
+    def _final(self, runner: Runner) -> list[dict[str, Any]]:
         """Train the chosen lane and the known ones on all training images; only here the test images are used."""
-        trials = {self._lane(trial.params): trial for trial in reversed(study.get_trials())}
-        lanes = [self._lane(self._best(study).params), *map(self._lane, self.space.known)]
-        lanes = [*dict.fromkeys(lanes)]
+        trials = {self._lane(trial.params): trial for trial in reversed(self._trials())}
+        best = self._best()
+        lanes = [*dict.fromkeys(map(self._lane, [best.params, *self.space.known]))]
         seeds = range(self.base.seed, self.base.seed + self.seeds)
         most = self.at_once or lanes_at_once(self.base, self.data, len(lanes))
         tasks = plan(self.base, lanes, seeds, self.folder / "final", at_once=most)
@@ -381,30 +389,25 @@ class Search:
         found = []
         for score in arm.scores:
             if score.lane is None or score.lane in lanes:
-                of_lane = trials[score.lane].value if score.lane else self._prior(study)
+                of_lane = trials[score.lane].value if score.lane else best.user_attrs["prior"]
                 title = score.lane.title if score.lane else f"{arm.prior_name} (prior)"
                 test = {"mean": score.mean, "std": score.std, "n": score.n, "by_seed": score.by_seed}
                 settings = dataclasses.asdict(score.lane) if score.lane else None
                 found.append({"title": title, "lane": settings, "validation": of_lane, "test": test})
         return found
 
-    def _prior(self, study: "optuna.Study") -> float:
-        """Its validation accuracy, by a run that went to the end: it is the same in all of them."""
-        found: float = self._best(study).user_attrs["prior"]
-        return found
-
-    def _save(self, study: "optuna.Study", final: list[dict[str, Any]] | None) -> dict[str, Any]:
+    def _save(self, final: list[dict[str, Any]] | None) -> dict[str, Any]:
         """Write `search.json`, unless it says the same already."""
-        best = self._best(study)
+        best = self._best()
         lane = self._lane(best.params)
         alpha = {layer: str(schedule) for layer, schedule in lane.schedules(self.network).items()}
         content: dict[str, Any] = {
             "over": self.over, "every": self.every, "network": self.base.network, "data": self.data.name,
             "epochs": self.base.epochs, "seed": self.base.seed,
             "validation": {"share": self.validation, "images": len(self.split.x_test), "of": len(self.data.x)},
-            "prior": self._prior(study),
-            "trials": [self._trial(trial) for trial in study.get_trials()],
-            "importances": _importances(study) if final else {},
+            "prior": best.user_attrs["prior"],  # of a run that went to the end: the same in all of them
+            "trials": [self._trial(trial) for trial in self._trials()],
+            "importances": self._importances() if final else {},
             "chosen": {**_described(lane), "number": best.number, "value": best.value, "alpha": alpha},
             "final": final,
         }  # fmt: skip
@@ -424,23 +427,19 @@ class Search:
             "run": trial.user_attrs["run"][:2],
         }  # fmt: skip
 
+    def _importances(self) -> dict[str, float]:
+        """How much each parameter matters, where there are several of them and enough trials to tell."""
+        complete = self._complete()
+        if len(complete) < TOLD or len({name for trial in complete for name in trial.params}) < 2:
+            return {}
+        with warnings.catch_warnings(), self._storage_explained():
+            warnings.simplefilter("ignore")  # of parameters that few trials have
+            found: dict[str, float] = import_optuna().importance.get_param_importances(self.study)
+        return found
+
 
 def _described(lane: Lane) -> dict[str, Any]:
     return {"title": lane.title, "lane": dataclasses.asdict(lane)}
-
-
-def _importances(study: "optuna.Study") -> dict[str, float]:
-    """How much each parameter matters, where there are several of them and enough trials to tell."""
-    complete = [trial for trial in study.get_trials() if trial.user_attrs["state"] == "complete"]
-    if len(complete) < TOLD or len({name for trial in complete for name in trial.params}) < 2:
-        return {}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of parameters that few trials have
-        try:
-            found: dict[str, float] = import_optuna().importance.get_param_importances(study)
-        except (ValueError, RuntimeError):  # too few trials, or all of them equal
-            return {}
-    return found
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -63,7 +63,7 @@ def test_the_choice_is_the_best_of_all_by_brute_force(whole, tmp_path):
     content, _ = whole
     trials = content["trials"]
     assert [trial["title"] for trial in trials[:2]] == ["S-MLP (alpha 0)", "I-MLP alpha 1"]
-    lanes = [from_mapping(Lane, {**trial["lane"], "layers": ()}) for trial in trials]
+    lanes = [from_mapping(Lane, trial["lane"]) for trial in trials]
     assert len(set(lanes)) == len(lanes) == 14
     values = values_of(DATA.hold_out(0.25, seed=0), tmp_path, lanes)
     for trial, own in zip(trials, values, strict=True):
@@ -124,7 +124,7 @@ class StopAt(Callback):
 
 @pytest.mark.parametrize("steps", [16, 50, 70])
 def test_an_interrupted_search_goes_on_to_the_same_trials(steps, whole, tmp_path):
-    """At the end of an epoch of the first batch, within one of the second after lanes were pruned, and in the runs at the end."""
+    """At the end of an epoch of the first batch, of the second after lanes were pruned, and in the end."""
     stop = StopAt(steps)
     with pytest.raises(Interrupted):
         search(tmp_path, runner=lambda tasks, data: here(tasks, data, stop))
