@@ -7,7 +7,7 @@ import typer
 from typer.core import TyperGroup
 
 import imlp
-from imlp.commands import data, explore, export, info, plot, prior, report, reproduce, sweep, train, verify
+from imlp.commands import data, explore, export, info, plot, prior, report, reproduce, search, sweep, train, verify
 from imlp.errors import ImlpError
 
 
@@ -50,6 +50,7 @@ app.command("build-prior")(prior.build_prior)
 app.command("explore")(explore.explore)
 app.command("train")(train.train)
 app.command("sweep")(sweep.sweep)
+app.command("search")(search.search)
 app.command("reproduce")(reproduce.reproduce)
 app.command("export")(export.export)
 app.command("plot")(plot.plot)

@@ -16,6 +16,7 @@ from imlp.spec import Shape, Spec
 
 SMALL = 64  # up to this many rows and columns every entry is drawn
 NUMBERED = 16  # and up to this many its number is written into it
+LEFT = 2e-5  # where alpha 0 stands on a logarithmic axis
 CELLS = 384  # a larger matrix is counted into at most so many cells a side
 
 
@@ -120,6 +121,58 @@ def run_figure(rows: list[dict[str, Any]], title: str) -> Figure:
         axes.legend()
     figure.suptitle(title)
     return figure
+
+
+def search_figure(content: dict[str, Any]) -> Figure:
+    """A search, from its `search.json`: validation accuracy by alpha, a point a trial, a panel a layer."""
+    trials = [trial for trial in content["trials"] if trial["values"]]
+    panels = list(dict.fromkeys(name for trial in trials for name in trial["alphas"] if len(trial["alphas"]) > 1))
+    panels = panels or ["all layers"]
+    columns = min(3, len(panels))
+    rows = -(-len(panels) // columns)
+    figure = Figure(figsize=(max(8.0, 4.2 * columns), 1 + 3.8 * rows), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False, sharey=True).flatten()
+    for axes, panel in zip(grid, panels, strict=False):
+        _trials(axes, trials, panel, content)
+        axes.set(xlabel="alpha" if len(panels) == 1 else f"alpha of {panel}")
+    for axes in grid[len(panels) :]:
+        axes.remove()
+    for axes in grid[::columns]:
+        axes.set_ylabel("validation accuracy, %")
+    handles = {text: handle for handle, text in zip(*grid[0].get_legend_handles_labels(), strict=True)}
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4)
+    about = f"{content['network']} on {content['data']}, {content['epochs']} epochs"
+    figure.suptitle(f"search over {content['over']}: {about}")
+    return figure
+
+
+def _trials(axes: Axes, trials: list[dict[str, Any]], panel: str, content: dict[str, Any]) -> None:
+    """One panel: alpha 0 stands left of the logarithmic axis; a colour for each kind of schedule and cadence."""
+    colors = {way: f"C{k}" for k, way in enumerate(dict.fromkeys(map(_way, trials)))}
+    for trial in trials:
+        name = _way(trial)
+        alpha = trial["alphas"].get(panel, trial["alphas"].get("all layers"))
+        whole, chosen = trial["state"] == "complete", trial["number"] == content["chosen"]["number"]
+        x, y = alpha or LEFT, trial["values"][-1]
+        label = name if whole else f"{name}, {trial['state']} early"
+        face = colors[name] if whole else "none"
+        axes.plot(x, y, "o" if whole else "X", color=colors[name], markerfacecolor=face, label=label, alpha=0.8)
+        if chosen:
+            axes.plot(x, y, "*", color="black", markersize=15, label="chosen", zorder=3)
+    axes.axhline(content["prior"], color="black", linestyle="--", label="prior")
+    axes.set_xscale("log")
+    axes.set_xlim(LEFT / 1.6, 1.6)
+    ticks = [LEFT, *(10.0**power for power in range(-4, 1))]
+    axes.set_xticks(ticks, ["0", *(f"$10^{{{power}}}$" for power in range(-4, 0)), "1"])
+    axes.set_xticks([], minor=True)
+    axes.axvline(LEFT * 1.8, color="grey", linewidth=0.8, linestyle=":")
+    axes.grid(alpha=0.3)
+
+
+def _way(trial: dict[str, Any]) -> str:
+    every = trial["lane"]["every"]
+    own = "" if every == "epoch" else ", every step" if every == "step" else f", every {every} steps"
+    return trial["kind"] + own
 
 
 def _by_name(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:

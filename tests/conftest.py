@@ -26,6 +26,8 @@ def _missing(name: str) -> str | None:
                 nvrtc.nvrtcVersion()
             case "onnx":
                 import onnxscript  # noqa: F401
+            case "optuna":
+                import optuna  # noqa: F401
             case "tensorboard":
                 import tensorboard  # noqa: F401
             case "sphinx":

@@ -39,8 +39,8 @@ class Line:
 class Board:
     """Shows all runs of a sweep at once; `update` and `ended` may come from this process or from far away."""
 
-    def __init__(self, *, quiet: bool = False) -> None:
-        self.quiet, self.live = quiet, err.is_terminal and not quiet
+    def __init__(self, *, quiet: bool = False, accuracy: str = "test accuracy") -> None:
+        self.accuracy, self.quiet, self.live = accuracy, quiet, err.is_terminal and not quiet
         columns = (BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
         self.progress = Progress(TextColumn("{task.description}"), *columns, console=err)
         self.screen = Live(console=err, refresh_per_second=4, transient=True)
@@ -102,7 +102,7 @@ class Board:
         order = {"running": 0, "failed": 1, "done": 2, "waiting": 3}
         chosen = sorted(self.lines.values(), key=lambda line: order[line.state])
         several = any(line.where for line in chosen)
-        table = Table(title="test accuracy, %", title_justify="left")
+        table = Table(title=f"{self.accuracy}, %", title_justify="left")
         for column in ("run", "lanes", "state", "prior", "I-MLPs", *(["where"] if several else [])):
             table.add_column(column)
         for line in chosen[:SHOWN]:

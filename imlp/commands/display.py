@@ -126,5 +126,6 @@ def result_table(result: dict[str, Any], prior_name: str) -> Table:
         name = prior_name if prior else row["name"]
         table.add_row(name, f"{parameters:,}", accuracy, before, f"{row['test_loss']:.3f}", share)
     for stop in result["stopped"]:
-        table.add_row(f"lane {stop['lane']}", "", "stopped", "", f"epoch {stop['epoch']}, step {stop['step']}", "")
+        where = f"epoch {stop['epoch']}, step {stop['step']}"
+        table.add_row(f"lane {stop['lane']}", "", stop.get("reason", "stopped"), "", where, "")
     return table

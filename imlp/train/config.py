@@ -30,7 +30,7 @@ class Lane:
     """One I-MLP of a run: how, when and where it is moved towards the prior."""
 
     alpha: str = _field(
-        "0.5", "How far: 0.5, decay:A:K, end:A, once:EPOCH:A, list:A:B:..., or NAME=... by layer.", LANE
+        "0.5", "How far: 0.5, decay:0.5:2, end:0.5, once:10:1, list:0.5:0.4:0.3, or NAME=... by layer.", LANE
     )
     every: str = _field("epoch", "How often: epoch (algorithm 1), step, or a number of steps.", LANE)
     mode: str = _field("interpolate", "interpolate: (1 - alpha) W + alpha W_P; add: W + alpha W_P (RepMLPNet).", LANE)

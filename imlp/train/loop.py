@@ -76,14 +76,14 @@ class Trainer:
 
     def run(self, *, resume: bool = False, again: bool = False) -> dict[str, Any]:
         """Train to the end and write `result.json`; `resume` goes on with the run in the folder, `again` deletes it."""
-        with self._lock(), machine.settings(self.config), machine.out_of_memory_explained(self):
+        with locked(self.folder), machine.settings(self.config), machine.out_of_memory_explained(self):
             if again:
                 self._delete()
             self.saved, self.saving = time.monotonic(), 0.0
             self.state = self._start(resume)
             self._place_data()
             self._tell("started", self)
-            while self.state.epoch < self.config.epochs:
+            while self.state.epoch < self.config.epochs and not self._all_retired:
                 self._epoch()
             result = self._result()
             self._write("result.json", json.dumps(result, indent=2) + "\n")
@@ -275,13 +275,16 @@ class Trainer:
         try:
             loss = self.backend.train_step(state.prior, x, y, **settings)
         except NonFiniteError as error:
-            where = f"in epoch {state.epoch + 1}, step {state.step + 1}, from {error.layer} on"
-            remedy = "its last good state is in checkpoint/; try a smaller --lr"
-            raise RunError(f"the prior's loss is not finite {where}", remedy) from error
+            raise self._prior_failed(f", step {state.step + 1}, from {error.layer} on") from error
         if path is not None and state.step + 1 in path.moments(state.epoch):
             arrays = {name: self.backend.to_numpy(p) for name, p in state.prior.parameters.items()}
             path.record(state.epoch, state.step + 1, arrays)
         return loss
+
+    def _prior_failed(self, where: str) -> RunError:
+        kept = "its last good state is in checkpoint/; " if checkpoint.found(self.folder / "checkpoint") else ""
+        problem = f"the prior's loss is not finite in epoch {self.state.epoch + 1}{where}"
+        return RunError(problem, f"{kept}try a smaller --lr")
 
     @property
     def _check_finite(self) -> bool:
@@ -292,8 +295,7 @@ class Trainer:
         """What the checks of some steps have missed shows in the epoch's sum; nothing of it may reach a checkpoint."""
         sums = [np.atleast_1d(self.backend.to_numpy(total)) for total in self.state.losses]
         if not np.isfinite(sums[0]).all():
-            remedy = "its last good state is in checkpoint/; try a smaller --lr"
-            raise RunError(f"the prior's loss is not finite in epoch {self.state.epoch + 1}", remedy)
+            raise self._prior_failed("")
         wrong = np.flatnonzero(~np.isfinite(sums[1])).tolist() if len(sums) > 1 else []
         if wrong:
             self._stop_lanes(NonFiniteError(wrong, "an earlier step"))
@@ -311,7 +313,26 @@ class Trainer:
             title = self.config.lanes[lane].title
             kept_in = f"its last good state is in stopped-lane{lane}/"
             self._tell("warned", f"lane {lane} ({title}) stopped: its loss is not finite {place}; {kept_in}")
-        kept = [index for index in range(len(state.active)) if index not in error.lanes]
+        self._drop(error.lanes)
+
+    def retire(self, lane: int, reason: str) -> None:
+        """Take a lane out of the run, from a callback's `started` or `epoch_ended`; the others go on as before.
+
+        The result has it under `stopped`, with the reason and its last epoch; a run whose last lane it was ends there.
+        A run that goes on may come from a checkpoint before this: the callback has to ask again then.
+        """
+        state = self.state
+        self._drop([state.active.index(lane)])
+        state.stopped.append({"lane": lane, "epoch": state.epoch, "step": self.steps, "reason": reason})
+
+    @property
+    def _all_retired(self) -> bool:
+        return self.state.lanes is None and any("reason" in stop for stop in self.state.stopped)
+
+    def _drop(self, indices: list[int]) -> None:
+        """Make the stack of lanes smaller; no number of those that stay is changed."""
+        state = self.state
+        kept = [index for index in range(len(state.active)) if index not in indices]
         state.losses[1:] = [state.losses[1][kept]] if kept else []
         state.lanes = self.backend.select(state.lanes, kept) if kept else None
         state.active = [state.active[index] for index in kept]
@@ -399,7 +420,7 @@ class Trainer:
     def _result(self) -> dict[str, Any]:
         """The last row of each lane, and what it takes to read it."""
         state = self.state
-        last = [row for row in state.rows if row["epoch"] == state.epoch]
+        last = [row for row in state.rows if row["epoch"] == state.epoch and row["lane"] in ("prior", *state.active)]
         return {
             "identity": self.config.identity,
             "network": self.network.name,
@@ -423,25 +444,26 @@ class Trainer:
         with write_whole(self.folder / name) as file:
             file.write(text.encode())
 
-    @contextmanager
-    def _lock(self) -> Iterator[None]:
-        """One process a folder; the operating system frees the lock of a process that dies."""
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(self.folder / ".lock")
-            lock.acquire(timeout=0)
-        except Timeout:
-            raise RunError(
-                f"another process is training in {self.folder}", "wait for it, or choose another folder with --out"
-            ) from None
-        except OSError as error:
-            remedy = "choose a folder that you may write to with --out"
-            raise FileError(f"cannot write to {self.folder}: {error.strerror or error}", remedy) from error
-        try:
-            yield
-        finally:
-            lock.release()
-
     def _tell(self, what: str, *arguments: Any) -> None:
         for callback in self.callbacks:
             getattr(callback, what)(*arguments)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """One process a folder, which is made; the operating system frees the lock of a process that dies."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / ".lock")
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise RunError(
+            f"another process is training in {folder}", "wait for it, or choose another folder with --out"
+        ) from None
+    except OSError as error:
+        remedy = "choose a folder that you may write to with --out"
+        raise FileError(f"cannot write to {folder}: {error.strerror or error}", remedy) from error
+    try:
+        yield
+    finally:
+        lock.release()

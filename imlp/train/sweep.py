@@ -80,6 +80,7 @@ class Task:
     folder: Path
     recorder: Path | None = None  # the run of this seed whose prior is on record, or will be: this one, or an earlier
     cadences: tuple[int, ...] = ()  # of all lanes of the seed
+    callbacks: tuple[Callback, ...] = ()  # that belong to the run, wherever it is run: they can be pickled
 
     @property
     def finished(self) -> bool:
@@ -180,7 +181,7 @@ def run_task(
 ) -> Outcome:
     """Start the run, or go on with it, or take its result; `Interrupted` is for the caller."""
     try:
-        trainer = Trainer(task.config, data, task.folder, callbacks)
+        trainer = Trainer(task.config, data, task.folder, [*task.callbacks, *callbacks])
         found = trainer.finished()
         if found is not None:
             return Outcome(task, found)

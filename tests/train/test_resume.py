@@ -311,12 +311,19 @@ def test_when_every_lane_has_stopped_the_prior_goes_on(tmp_path):
     assert [row["lane"] for row in trainer.state.rows if row["epoch"] == 3] == ["prior"]
 
 
+class SpoilThePrior(Callback):
+    def epoch_ended(self, trainer: Trainer, rows, seconds) -> None:
+        trainer.state.prior.parameters["head.bias"][...] = np.nan
+
+
 def test_a_prior_that_is_not_finite_ends_the_run_with_the_last_good_state(tmp_path):
     with (
         np.errstate(all="ignore"),
-        pytest.raises(RunError, match=r"the prior's loss is not finite in epoch .* try a smaller --lr"),
+        pytest.raises(RunError, match=r"the prior's loss is not finite in epoch 1, .* on; try a smaller --lr"),
     ):
-        tiny.run(tmp_path, lanes=LANES, lr=1e200)
+        tiny.run(tmp_path / "at once", lanes=LANES, lr=1e200)
+    with pytest.raises(RunError, match=r"not finite in epoch 2, .* its last good state is in checkpoint/"):
+        tiny.run(tmp_path, SpoilThePrior(), lanes=LANES)
     arrays, _ = checkpoint.newest(tmp_path / "checkpoint", pytest.fail)
     assert all(np.isfinite(array).all() for array in arrays.values())
 

@@ -116,6 +116,25 @@ class Dataset:
             kept |= {f"x{part}": x[rows], f"y{part}": y[rows]}
         return replace(self, **kept) if kept else self
 
+    def hold_out(self, share: float, *, seed: int) -> "Dataset":
+        """The training images alone: `share` of each class, drawn by `seed`, takes the place of the test images.
+
+        >>> x, y = np.zeros((40, 3, 32, 32), np.uint8), np.arange(40) // 20
+        >>> held = Dataset("tiny", x, y, x[:1], y[:1], ("cat", "dog")).hold_out(0.1, seed=0)
+        >>> len(held.x), held.y_test.tolist()
+        (36, [0, 0, 1, 1])
+        """
+        if not 0 < share < 1:
+            raise DataError(f"--validation is {share:g}", "give a share of the training images above 0 and below 1")
+        rng, held = np.random.default_rng([seed, 2]), np.zeros(len(self.y), dtype=bool)
+        for label in range(self.n_classes):
+            rows = rng.permutation(np.flatnonzero(self.y == label))
+            held[rows[: round(share * len(rows))]] = True
+        if held.all() or not held.any():
+            problem = f"--validation {share:g} of {len(held)} training images of {self.n_classes} classes"
+            raise DataError(f"{problem} is {'all' if held.any() else 'none'} of them", "give another share")
+        return Dataset(self.name, self.x[~held], self.y[~held], self.x[held], self.y[held], self.classes)
+
 
 def _size(x: np.ndarray) -> str:
     return "x".join(map(str, x.shape[1:]))

@@ -296,7 +296,7 @@ def _missing(run: Run, key: int | str) -> str:
     if run.result is None:
         return f"seed {run.config.seed} is unfinished"
     stop = next((stop for stop in run.result["stopped"] if stop["lane"] == key), None)
-    return f"seed {run.config.seed} stopped in epoch {stop['epoch']}" if stop else ""
+    return f"seed {run.config.seed} {stop.get('reason', 'stopped')} in epoch {stop['epoch']}" if stop else ""
 
 
 def _seen(run: Run) -> Seen:
@@ -327,7 +327,7 @@ def _warnings(arm: Arm, runs: list[Seen]) -> list[str]:
     """What a reader must know before believing a mean."""
     found = [f"{seen.folder} is {seen.state}; it is in no mean." for seen in runs if not seen.finished]
     for run, seen in zip(arm.runs, runs, strict=True):
-        for stop in run.result["stopped"] if run.result else ():
+        for stop in (stop for stop in (run.result or {}).get("stopped", ()) if "reason" not in stop):
             title = run.config.lanes[stop["lane"]].title
             where = f"epoch {stop['epoch']}, step {stop['step']}, from {stop['layer']} on"
             found.append(f"{title} stopped in {seen.folder}: its loss was not finite in {where}.")

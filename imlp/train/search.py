@@ -1,0 +1,455 @@
+"""A search for the best amount of inductive bias: Optuna proposes lanes, runs train them in batches beside one prior.
+
+The accuracy that counts is that on images held out from the training set; the test set is not looked at before the end,
+when the lane that was chosen, alpha 0 and alpha 1 are trained once more on all training images.
+
+A batch is asked for as a whole and written to `batch.json` before it is trained, and its trials reach Optuna's storage
+only when they are finished. Whatever interrupts a search, the same batch goes on, and the same trials come out.
+
+`search.json`, all accuracies in per cent:
+
+| key | what |
+|---|---|
+| `over`, `every`, `network`, `data`, `epochs`, `seed` | what was searched, and on what |
+| `validation` | `share`, and how many `images` were held out of how many (`of`) |
+| `prior` | the prior's validation accuracy |
+| `trials` | a list, in the order in which they ended: |
+| `trials[].number`, `.title`, `.lane` | the trial's number, what a table calls its lane, all settings of the lane |
+| `trials[].kind`, `.alphas` | constant, decay, end or once; its numbers, by layer, or `{"all layers": 0.5}` |
+| `trials[].state` | `complete`, `pruned` (stopped early as one of the worse), or `stopped` (its loss was not finite) |
+| `trials[].values`, `.value` | validation accuracy after each epoch, and the last of them (null: it has none) |
+| `trials[].run` | the folder of its run and the number of its lane there, `[folder, lane]` |
+| `importances` | how much each searched parameter matters, adding up to 1; empty where that cannot be told |
+| `chosen` | `number`, `title`, `lane`, `value` of the best trial, and `alpha`: its schedule for each layer, as text |
+| `final` | null until the end; then one entry for the prior (`lane` null) and for each lane: |
+| `final[].title`, `.lane`, `.validation` | `validation` is the accuracy that the search saw |
+| `final[].test` | `mean`, `std` (null for one seed), `n` and `by_seed` of the test accuracy |
+"""
+
+import dataclasses
+import hashlib
+import json
+import platform
+import re
+import shutil
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from imlp.errors import BackendError, ConfigError, FileError, RunError
+from imlp.files import write_whole
+from imlp.train.callbacks import Callback, Row
+from imlp.train.config import Config, Lane
+from imlp.train.data import Dataset
+from imlp.train.loop import Trainer, locked
+from imlp.train.records import arms_of, read_run
+from imlp.train.schedule import Alpha
+from imlp.train.sweep import Outcome, Task, lanes_at_once, plan
+
+if TYPE_CHECKING:
+    import optuna
+
+OVER = ("alpha", "alpha-per-layer", "schedule")
+KINDS = ("constant", "decay", "end", "once")
+LEAST, ZERO = 1e-4, 1e-5  # alpha is log-uniform from ZERO to 1, and what is drawn below LEAST means 0
+AT_ONCE = 8  # lanes in one run, if memory allows
+RANDOM = 8  # trials before the sampler begins to learn from them
+UNPRUNED = 5  # trials that run to the end before any is stopped early, and
+UNPRUNED_SHARE = 0.25  # the share of the epochs in which none is
+TOLD = 10  # trials to the end before anything is said of what matters
+TRIES = 20  # draws for a lane that has not been tried yet
+ALL = "all layers"
+
+Parameters: TypeAlias = dict[str, Any]
+Runner: TypeAlias = Callable[[Sequence[Task], Dataset], list[Outcome]]
+
+
+def import_optuna() -> Any:
+    """Optuna, silent but for warnings; an error with the remedy where it is missing."""
+    try:
+        import optuna
+    except ImportError:
+        raise BackendError("search needs Optuna", "install it with: pip install 'imlp[search]'") from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna
+
+
+@dataclass(frozen=True)
+class Space:
+    """What is searched: a lane for each set of parameters."""
+
+    over: str
+    every: str  # epoch, step, a number of steps, or both
+    layers: tuple[str, ...]  # that the lanes mix
+    epochs: int
+    common: tuple[tuple[str, Any], ...] = ()  # settings of every lane
+
+    def __post_init__(self) -> None:
+        if self.over not in OVER:
+            raise ConfigError(f"--over is {self.over!r}", f"use {' or '.join(OVER)}")
+        if not self.layers:
+            raise ConfigError("the network has no layers to mix", "choose one that has, for example cnn")
+
+    def lane(self, trial: Any) -> Lane:
+        """The lane of an Optuna trial, or of anything that suggests values as one does."""
+        kind = trial.suggest_categorical("kind", KINDS) if self.over == "schedule" else "constant"
+        drawn = {name: self._alpha(trial, name) for name in self._names}
+        alpha = next(iter(drawn.values()))
+        if len(set(drawn.values())) > 1:
+            alpha = ",".join(f"{name.removeprefix('alpha ')}={value}" for name, value in drawn.items())
+        if alpha == "0":
+            return self._lane(alpha)
+        match kind:
+            case "decay":
+                alpha = f"decay:{alpha}:{trial.suggest_float('power', 0.25, 8, log=True):.3g}"
+            case "end":
+                return self._lane(f"end:{alpha}")
+            case "once":
+                return self._lane(f"once:{trial.suggest_int('epoch', 1, self.epochs)}:{alpha}")
+        every = trial.suggest_categorical("every", ("epoch", "step")) if self.every == "both" else self.every
+        return self._lane(alpha, every)
+
+    @property
+    def known(self) -> list[Parameters]:
+        """What is tried first: alpha 0, the plain MLP, and alpha 1, all of the prior, at each cadence."""
+        kind: Parameters = {"kind": "constant"} if self.over == "schedule" else {}
+        full = kind | dict.fromkeys(self._names, 1.0)
+        cadences = [{"every": "epoch"}, {"every": "step"}] if self.every == "both" else [{}]
+        return [kind | dict.fromkeys(self._names, ZERO), *(full | cadence for cadence in cadences)]
+
+    @property
+    def _names(self) -> list[str]:
+        return [f"alpha {layer}" for layer in self.layers] if self.over == "alpha-per-layer" else ["alpha"]
+
+    def _alpha(self, trial: Any, name: str) -> str:
+        drawn = trial.suggest_float(name, ZERO, 1.0, log=True)
+        return f"{drawn:.3g}" if drawn >= LEAST else "0"
+
+    def _lane(self, alpha: str, every: str = "epoch") -> Lane:
+        return Lane(alpha=alpha, every=every, **dict(self.common))
+
+
+class Pruner(Callback):
+    """Retires a lane whose best accuracy so far is below the median that earlier trials had after the same epoch.
+
+    It asks Optuna's median pruner, through a study of its own in memory, so that it can be sent to another machine.
+    """
+
+    def __init__(self, history: "Sequence[optuna.trial.FrozenTrial]"):
+        self.history = history
+
+    def started(self, trainer: Trainer) -> None:
+        optuna = import_optuna()
+        warmup = int(UNPRUNED_SHARE * trainer.config.epochs) + 1
+        pruner = optuna.pruners.MedianPruner(n_startup_trials=UNPRUNED, n_warmup_steps=warmup)
+        study = optuna.create_study(direction="maximize", pruner=pruner)
+        study.add_trials(self.history)
+        self.trials = [study.ask() for _ in trainer.config.lanes]
+        for row in trainer.state.rows:
+            self._report(row)
+        self._prune(trainer, [row for row in trainer.state.rows if row["epoch"] == trainer.state.epoch])
+
+    def epoch_ended(self, trainer: Trainer, rows: list[Row], seconds: dict[str, float]) -> None:
+        for row in rows:
+            self._report(row)
+        self._prune(trainer, rows)
+
+    def _report(self, row: Row) -> None:
+        if row["lane"] != "prior":
+            self.trials[row["lane"]].report(100 * row["test_accuracy"], row["epoch"])
+
+    def _prune(self, trainer: Trainer, rows: list[Row]) -> None:
+        if trainer.state.epoch == trainer.config.epochs:
+            return
+        for lane in [row["lane"] for row in rows if row["lane"] in trainer.state.active]:
+            if self.trials[lane].should_prune():
+                trainer.retire(lane, "pruned")
+
+
+@dataclass
+class Search:
+    """A search of `trials` lanes in a folder; `run` starts it, goes on with it, or gives what came of it."""
+
+    base: Config
+    data: Dataset
+    out: Path | None = None  # the folder; None: runs/search-NETWORK-DATA-HASH
+    over: str = "alpha"
+    every: str = "epoch"
+    common: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # settings of every lane
+    trials: int = 32
+    validation: float = 0.1
+    seeds: int = 1  # of the runs at the end
+    at_once: int | None = None  # lanes in one run; None: AT_ONCE, or as many as memory allows
+    runs_at_once: int = 1  # that are asked for together, to be run side by side
+    prune: bool = True
+    storage: str | None = None  # None: a file in the folder
+
+    def __post_init__(self) -> None:
+        import_optuna()
+        self.network = self.base.make_network(self.data.image, self.data.n_classes)
+        one = Lane(alpha="1", every="epoch" if self.every == "both" else self.every, **self.common)
+        layers = tuple(one.schedules(self.network))
+        self.space = Space(self.over, self.every, layers, self.base.epochs, tuple(self.common.items()))
+        if self.trials < len(self.space.known):
+            remedy = f"give at least {len(self.space.known)}: alpha 0 and alpha 1 come first"
+            raise ConfigError(f"--trials is {self.trials}", remedy)
+        for name, value in (("seeds", self.seeds), ("lanes-at-once", self.at_once)):
+            if value is not None and value < 1:
+                raise ConfigError(f"--{name} is {value}", "give at least 1")
+        self.split = self.data.hold_out(self.validation, seed=self.base.seed)
+        name = f"search-{self.base.network}-{Path(self.base.data).name}-{self._identity}"
+        self.folder = self.out or Path("runs") / name
+
+    def run(self, runner: Runner) -> dict[str, Any]:
+        """All trials, then the runs at the end; what `search.json` holds."""
+        with locked(self.folder):
+            self.study = self._open()
+            while batch := self._pending() or self._ask():
+                self._tell(batch, self._run(self._tasks(batch), self.split, runner))
+                if self._complete():
+                    self._save(None)
+            return self._save(self._final(runner))
+
+    # Optuna's study
+
+    def _trials(self) -> "list[optuna.trial.FrozenTrial]":
+        """All that are finished, on this machine and on others that share the storage."""
+        with self._storage_explained():
+            return self.study.get_trials()
+
+    def _complete(self) -> "list[optuna.trial.FrozenTrial]":
+        return [trial for trial in self._trials() if trial.user_attrs["state"] == "complete"]
+
+    def _open(self) -> "optuna.Study":
+        """The study of these settings and data; a folder that holds another search is refused."""
+        optuna, settings, path = import_optuna(), self._settings, self.folder / "settings.json"
+        found = _read(path) if path.exists() else settings
+        changed = [
+            f"{name}: {found.get(name)} there, {settings.get(name)} here"
+            for name in sorted(found.keys() | settings.keys())
+            if found.get(name) != settings.get(name)
+        ]
+        if changed:
+            problem = f"{self.folder} holds another search ({'; '.join(changed)})"
+            raise RunError(problem, "choose another folder with --out")
+        try:
+            if self.storage is None:
+                journal = optuna.storages.journal.JournalFileBackend(str(self.folder / "trials.journal"))
+                storage = optuna.storages.JournalStorage(journal)
+            else:
+                storage = optuna.storages.RDBStorage(self.storage)
+            options = {"storage": storage, "direction": "maximize", "load_if_exists": True}
+            study = optuna.create_study(study_name=f"imlp-{self._identity}", **options)
+        except Exception as error:  # of Optuna, of SQLAlchemy, or of a database's driver
+            remedy = "give --storage a URL like sqlite:///trials.db, or leave it out"
+            raise ConfigError(self._cannot_keep(error), remedy) from error
+        if not path.exists():
+            _write(path, settings)
+        return study
+
+    @contextmanager
+    def _storage_explained(self) -> Iterator[None]:
+        """A file or a database that is lost on the way is an error with a remedy."""
+        try:
+            yield
+        except (OSError, import_optuna().exceptions.StorageInternalError) as error:
+            raise RunError(self._cannot_keep(error), "mend that, then give the same command again") from error
+
+    def _cannot_keep(self, error: Exception) -> str:
+        where = re.sub("//.*@", "//", self.storage or str(self.folder / "trials.journal"))  # without a password
+        return f"cannot keep the trials in {where}: {' '.join(str(error.__cause__ or error).split())}"
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        """Everything that decides a trial's value."""
+        own = {f.name: getattr(self.base, f.name) for f in dataclasses.fields(Config) if f.metadata["changes_result"]}
+        own |= {"over": self.over, "every": self.every, "lanes": dict(self.common), "validation": self.validation}
+        settings: dict[str, Any] = json.loads(json.dumps({**own, "images": self.split.digest}, default=list))
+        return settings
+
+    @property
+    def _identity(self) -> str:
+        return hashlib.sha256(json.dumps(self._settings, sort_keys=True).encode()).hexdigest()[:16]
+
+    # A batch: asked for, run, told
+
+    def _pending(self) -> dict[str, Any] | None:
+        path = self.folder / "batch.json"
+        return _read(path) if path.exists() else None
+
+    def _ask(self) -> dict[str, Any] | None:
+        """A new batch, or None: there are enough trials, or no others to try. It depends on the seed and them alone."""
+        optuna, trials = import_optuna(), self._trials()
+        most = self.at_once or lanes_at_once(self.base, self.split, AT_ONCE)
+        wanted = min(most * self.runs_at_once, self.trials - len(trials))
+        others = [] if self.storage is None else [*f"{platform.node()} {self.folder.resolve()}".encode()]
+        seed = int(np.random.default_rng([self.base.seed, len(trials), *others]).integers(2**31))
+        sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=RANDOM, constant_liar=True)
+        draft = optuna.create_study(direction="maximize", sampler=sampler)
+        draft.add_trials(trials)
+        seen = {self._lane(trial.params) for trial in trials}
+        for parameters in self.space.known:
+            if self._lane(parameters) not in seen:
+                draft.enqueue_trial(parameters)
+        found: list[Parameters] = []
+        for _ in range(TRIES * wanted):
+            trial = draft.ask()
+            lane = self.space.lane(trial)
+            if lane not in seen:
+                seen.add(lane)
+                found.append(trial.params)
+            if len(found) == wanted:
+                break
+        if not found:
+            return None
+        first = len([*self.folder.glob("batch-*")])
+        starts = range(0, len(found), most)
+        batch = {f"batch-{first + k:03d}": found[start : start + most] for k, start in enumerate(starts)}
+        _write(self.folder / "batch.json", batch)
+        return batch
+
+    def _lane(self, parameters: Parameters) -> Lane:
+        return self.space.lane(import_optuna().trial.FixedTrial(parameters))
+
+    def _tasks(self, batch: dict[str, list[Parameters]]) -> list[Task]:
+        """The runs of a batch; their data go by another name, so that nobody takes them for runs with the test set."""
+        base = dataclasses.replace(self.base, data=f"{self.base.data} (validation {self.validation:g})")
+        callbacks = (Pruner(self._trials()),) if self.prune else ()
+        return [
+            Task(
+                config=dataclasses.replace(base, lanes=tuple(map(self._lane, lanes))),
+                folder=self.folder / name,
+                callbacks=callbacks,
+            )
+            for name, lanes in batch.items()
+        ]
+
+    def _run(self, tasks: list[Task], data: Dataset, runner: Runner) -> list[Outcome]:
+        outcomes = runner(tasks, data)
+        for outcome in outcomes:
+            if outcome.error is not None:
+                raise RunError(outcome.error, "give the same command again to go on with the search")
+        return outcomes
+
+    def _tell(self, batch: dict[str, list[Parameters]], outcomes: list[Outcome]) -> None:
+        """Add the trials of a finished batch, each once even if this was interrupted; free the room of its weights."""
+        there = [trial.user_attrs["run"] for trial in self._trials()]
+        place = [] if self.storage is None else [platform.node(), str(self.folder.resolve())]
+        for outcome in outcomes:
+            folder, run = outcome.task.folder, read_run(outcome.task.folder)
+            stopped = outcome.result["stopped"] if outcome.result else ()
+            states = {stop["lane"]: stop.get("reason", "stopped") for stop in stopped}
+            for k, parameters in enumerate(batch[folder.name]):
+                attributes = {"run": [folder.name, k, *place], "state": states.get(k, "complete")}
+                attributes["prior"] = 100 * run.of("prior")[-1]["test_accuracy"]
+                if attributes["run"] not in there:
+                    with self._storage_explained():
+                        self.study.add_trial(self._finished(parameters, run.of(k), attributes))
+            shutil.rmtree(folder / "checkpoint", ignore_errors=True)
+        (self.folder / "batch.json").unlink()
+
+    def _finished(self, parameters: Parameters, rows: list[Row], attributes: dict[str, Any]) -> Any:
+        trials = import_optuna().trial
+        fixed = trials.FixedTrial(parameters)
+        self.space.lane(fixed)  # so that it learns the distributions
+        values = {row["epoch"]: 100 * row["test_accuracy"] for row in rows}
+        return trials.create_trial(
+            state=trials.TrialState.COMPLETE if attributes["state"] == "complete" else trials.TrialState.PRUNED,
+            value=values[max(values)] if values else None,
+            params=fixed.params,
+            distributions=fixed.distributions,
+            intermediate_values=values,
+            user_attrs=attributes,
+        )
+
+    # The end
+
+    def _best(self) -> "optuna.trial.FrozenTrial":
+        """The best of those that ran to the end; of equal ones the first, so that alpha 0 must be beaten."""
+        complete = self._complete()
+        if not complete:
+            raise RunError("no trial ran to its end", "try a smaller --lr")
+        return max(complete, key=lambda trial: (trial.value, -trial.number))
+
+    def _final(self, runner: Runner) -> list[dict[str, Any]]:
+        """Train the chosen lane and the known ones on all training images; only here the test images are used."""
+        trials = {self._lane(trial.params): trial for trial in reversed(self._trials())}
+        best = self._best()
+        lanes = [*dict.fromkeys(map(self._lane, [best.params, *self.space.known]))]
+        seeds = range(self.base.seed, self.base.seed + self.seeds)
+        most = self.at_once or lanes_at_once(self.base, self.data, len(lanes))
+        tasks = plan(self.base, lanes, seeds, self.folder / "final", at_once=most)
+        outcomes = self._run(tasks, self.data, runner)
+        (arm,) = arms_of([read_run(outcome.task.folder) for outcome in outcomes])
+        found = []
+        for score in arm.scores:
+            if score.lane is None or score.lane in lanes:
+                of_lane = trials[score.lane].value if score.lane else best.user_attrs["prior"]
+                title = score.lane.title if score.lane else f"{arm.prior_name} (prior)"
+                test = {"mean": score.mean, "std": score.std, "n": score.n, "by_seed": score.by_seed}
+                settings = dataclasses.asdict(score.lane) if score.lane else None
+                found.append({"title": title, "lane": settings, "validation": of_lane, "test": test})
+        return found
+
+    def _save(self, final: list[dict[str, Any]] | None) -> dict[str, Any]:
+        """Write `search.json`, unless it says the same already."""
+        best = self._best()
+        lane = self._lane(best.params)
+        alpha = {layer: str(schedule) for layer, schedule in lane.schedules(self.network).items()}
+        content: dict[str, Any] = {
+            "over": self.over, "every": self.every, "network": self.base.network, "data": self.data.name,
+            "epochs": self.base.epochs, "seed": self.base.seed,
+            "validation": {"share": self.validation, "images": len(self.split.x_test), "of": len(self.data.x)},
+            "prior": best.user_attrs["prior"],  # of a run that went to the end: the same in all of them
+            "trials": [self._trial(trial) for trial in self._trials()],
+            "importances": self._importances() if final else {},
+            "chosen": {**_described(lane), "number": best.number, "value": best.value, "alpha": alpha},
+            "final": final,
+        }  # fmt: skip
+        content, path = json.loads(json.dumps(content)), self.folder / "search.json"
+        if not path.exists() or _read(path) != content:
+            _write(path, content)
+        return content
+
+    def _trial(self, trial: "optuna.trial.FrozenTrial") -> dict[str, Any]:
+        lane, values = self._lane(trial.params), trial.intermediate_values
+        parts = Alpha.parse(lane.alpha).schedules
+        numbers = {"constant": 0, "decay": 0, "end": 0, "once": 1}
+        alphas = {name or ALL: schedule.numbers[numbers[schedule.kind]] for name, schedule in parts}
+        return {
+            "number": trial.number, **_described(lane), "kind": parts[0][1].kind, "alphas": alphas,
+            "state": trial.user_attrs["state"], "value": trial.value, "values": [values[e] for e in sorted(values)],
+            "run": trial.user_attrs["run"][:2],
+        }  # fmt: skip
+
+    def _importances(self) -> dict[str, float]:
+        """How much each parameter matters, where there are several of them and enough trials to tell."""
+        complete = self._complete()
+        if len(complete) < TOLD or len({name for trial in complete for name in trial.params}) < 2:
+            return {}
+        with warnings.catch_warnings(), self._storage_explained():
+            warnings.simplefilter("ignore")  # of parameters that few trials have
+            found: dict[str, float] = import_optuna().importance.get_param_importances(self.study)
+        return found
+
+
+def _described(lane: Lane) -> dict[str, Any]:
+    return {"title": lane.title, "lane": dataclasses.asdict(lane)}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise FileError(f"cannot read {path}: {error}", "choose another folder with --out") from error
+    return found
+
+
+def _write(path: Path, content: Mapping[str, Any]) -> None:
+    with write_whole(path) as file:
+        file.write((json.dumps(content, indent=2) + "\n").encode())

@@ -1,0 +1,461 @@
+"""The search: what it tries, what it sees, that it goes on where it was, and what it does to the lanes of a run."""
+
+import dataclasses
+import json
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+from conftest import needs
+from typer.testing import CliRunner
+
+from imlp.cli import app
+from imlp.errors import ConfigError, ImlpError, RunError
+from imlp.train import search as searching
+from imlp.train.callbacks import Callback
+from imlp.train.config import Lane, from_mapping
+from imlp.train.loop import Interrupted, Trainer
+from imlp.train.records import arms_of, find_runs
+from imlp.train.report.data import gather
+from imlp.train.search import Search, Space
+from imlp.train.sweep import run_task
+
+needs("optuna")
+ROOT = Path(__file__).parents[2]
+DATA = tiny.data(n=200)  # a problem whose best alpha lies between 0 and 1
+SETTINGS = {"validation": 0.25, "trials": 14, "at_once": 7}
+
+
+def search(folder, data=DATA, runner=None, *, epochs=4, **settings):
+    going = Search(tiny.config(epochs=epochs), data, folder, **{**SETTINGS, **settings})
+    return going.run(runner or here)
+
+
+def here(tasks, data, *callbacks):
+    return [run_task(task, data, callbacks) for task in tasks]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A search that nothing has disturbed, and its folder."""
+    folder = tmp_path_factory.mktemp("whole")
+    return search(folder), folder
+
+
+def values_of(data, folder, lanes, epochs=4):
+    """Accuracy by epoch of lanes trained together, with no search about."""
+    trainer = Trainer(tiny.config(epochs=epochs, lanes=lanes), data, folder)
+    trainer.run()
+    rows = [[row for row in trainer.state.rows if row["lane"] == k] for k in range(len(lanes))]
+    return [[100 * row["test_accuracy"] for row in own] for own in rows]
+
+
+# What it finds, and what it sees
+
+
+def test_the_choice_is_the_best_of_all_by_brute_force(whole, tmp_path):
+    content, _ = whole
+    trials = content["trials"]
+    assert [trial["title"] for trial in trials[:2]] == ["S-MLP (alpha 0)", "I-MLP alpha 1"]
+    lanes = [from_mapping(Lane, trial["lane"]) for trial in trials]
+    assert len(set(lanes)) == len(lanes) == 14
+    values = values_of(DATA.hold_out(0.25, seed=0), tmp_path, lanes)
+    for trial, own in zip(trials, values, strict=True):
+        assert trial["values"] == own[: len(trial["values"])]  # beside other lanes, and bit for bit
+        assert trial["value"] == trial["values"][-1]
+        assert (trial["state"] == "complete") == (len(trial["values"]) == 4)
+    best = max(own[-1] for trial, own in zip(trials, values, strict=True) if trial["state"] == "complete")
+    assert content["chosen"]["value"] == best
+    assert best > max(values[0][-1], values[1][-1])
+    alpha = trials[content["chosen"]["number"]]["alphas"]["all layers"]
+    assert 0 < alpha < 1
+    assert content["chosen"]["alpha"] == dict.fromkeys(("conv1", "conv2", "conv3"), f"{alpha:.3g}")
+
+
+def test_the_end_is_a_run_on_all_training_images_for_each_seed(whole, tmp_path):
+    content, _ = whole
+    again = search(tmp_path, seeds=2, trials=2)
+    assert [row["title"] for row in content["final"]][::2] == ["S-CNN (prior)", "S-MLP (alpha 0)"]
+    zero = next(row for row in again["final"] if row["title"] == "S-MLP (alpha 0)")
+    assert zero["test"]["n"] == 2
+    assert set(zero["test"]["by_seed"]) == {"0", "1"}
+    (expected,) = values_of(DATA, tmp_path / "alone", tiny.lanes(0))
+    assert zero["test"]["by_seed"]["0"] == expected[-1]
+    assert zero["validation"] == content["trials"][0]["value"]
+
+
+def test_the_test_set_is_not_looked_at_before_the_end(whole, tmp_path):
+    """Other test images and labels, more of them: the same trials and the same choice, and another end."""
+    rng = np.random.default_rng(1)
+    x_test = rng.integers(0, 256, (50, 1, 8, 8), dtype=np.uint8)
+    content = search(tmp_path, dataclasses.replace(DATA, x_test=x_test, y_test=rng.integers(0, 3, 50)))
+    assert {**content, "final": None} == {**whole[0], "final": None}
+    assert content["final"] != whole[0]["final"]
+
+
+def test_the_validation_split_is_stratified_and_drawn_by_seed():
+    one, two = (DATA.hold_out(0.25, seed=seed) for seed in (0, 1))
+    for label, n in enumerate(np.bincount(DATA.y)):
+        assert (one.y_test == label).sum() == round(0.25 * n)
+        assert (one.y == label).sum() == n - round(0.25 * n)
+    assert one.digest == DATA.hold_out(0.25, seed=0).digest != two.digest
+    both = np.concatenate([one.x, one.x_test]).reshape(200, -1)
+    assert sorted(map(bytes, both)) == sorted(map(bytes, DATA.x.reshape(200, -1)))
+
+
+# It goes on
+
+
+class StopAt(Callback):
+    def __init__(self, steps: int):
+        self.left = steps
+
+    def stepped(self, trainer: Trainer, images: int) -> None:
+        self.left -= 1
+        if self.left == 0:
+            trainer.stop_requested = "SIGINT"
+
+
+@pytest.mark.parametrize("steps", [16, 50, 70])
+def test_an_interrupted_search_goes_on_to_the_same_trials(steps, whole, tmp_path):
+    """At the end of an epoch of the first batch, of the second after lanes were pruned, and in the end."""
+    stop = StopAt(steps)
+    with pytest.raises(Interrupted):
+        search(tmp_path, runner=lambda tasks, data: here(tasks, data, stop))
+    pending = tmp_path / "batch.json"
+    before = json.loads(pending.read_text()) if pending.exists() else {}
+    assert bool(before) == (steps < 64)
+
+    def same(tasks, data):
+        if before and not ran:
+            assert [task.folder.name for task in tasks] == list(before)
+        ran.append(tasks)
+        return here(tasks, data)
+
+    ran = []
+    assert search(tmp_path, runner=same) == whole[0]
+    assert not pending.exists()
+
+
+def test_a_batch_that_was_told_by_half_is_told_once(whole, tmp_path, monkeypatch):
+    import optuna
+
+    add, told = optuna.Study.add_trial, []
+
+    def breaks(study, trial):
+        if study.study_name.startswith("imlp-"):  # not one in memory
+            told.append(trial)
+        if len(told) == 10:
+            raise KeyboardInterrupt
+        add(study, trial)
+
+    monkeypatch.setattr(optuna.Study, "add_trial", breaks)
+    with pytest.raises(KeyboardInterrupt):
+        search(tmp_path)
+    monkeypatch.undo()
+    assert search(tmp_path) == whole[0]
+
+
+def test_a_finished_search_trains_nothing_and_more_trials_are_added(whole, tmp_path):
+    first = search(tmp_path, trials=7)
+
+    def refuse(tasks, data):
+        assert all(task.finished for task in tasks)
+        return here(tasks, data)
+
+    before = (tmp_path / "search.json").stat().st_mtime_ns
+    assert search(tmp_path, trials=7, runner=refuse) == first
+    assert (tmp_path / "search.json").stat().st_mtime_ns == before
+    assert search(tmp_path) == whole[0]
+    assert not list(tmp_path.glob("batch-*/checkpoint"))
+
+
+def test_a_folder_with_another_search_is_refused(whole):
+    with pytest.raises(RunError, match=r"holds another search \(over: alpha there, schedule here\); choose another"):
+        search(whole[1], over="schedule")
+    with pytest.raises(RunError, match="images: "):
+        search(whole[1], tiny.data(n=199))
+
+
+def test_several_machines_share_a_database(tmp_path):
+    url = f"sqlite:///{tmp_path / 'trials.db'}"
+    one = search(tmp_path / "one", trials=4, at_once=2, storage=url, epochs=1)
+    two = search(tmp_path / "two", trials=8, at_once=2, storage=url, epochs=1)
+    assert two["trials"][:4] == one["trials"]
+    assert len({trial["title"] for trial in two["trials"]}) == 8
+    assert sorted(path.name for path in (tmp_path / "two").glob("batch-*")) == ["batch-000", "batch-001"]
+
+
+def test_several_runs_can_be_asked_for_at_once(tmp_path):
+    asked = []
+
+    def runner(tasks, data):
+        asked.append([len(task.config.lanes) for task in tasks])
+        return here(tasks, data)
+
+    content = search(tmp_path, trials=7, at_once=2, runs_at_once=2, epochs=1, runner=runner)
+    assert asked[:2] == [[2, 2], [2, 1]]
+    assert [trial["run"] for trial in content["trials"]][3:6] == [["batch-001", 1], ["batch-002", 0], ["batch-002", 1]]
+
+
+@pytest.mark.parametrize("storage", [None, "sqlite:///trials.db"])
+def test_a_storage_that_is_lost_on_the_way_is_one_line(storage, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def harmful(tasks, data):
+        outcomes = here(tasks, data)
+        path = Path("run/trials.journal" if storage is None else "trials.db")
+        path.unlink()
+        path.mkdir()
+        return outcomes
+
+    with pytest.raises(RunError, match=r"cannot keep the trials in .*; mend that, then give the same command again"):
+        search(Path("run"), trials=2, epochs=1, storage=storage, runner=harmful)
+
+
+# Lanes that are taken out of a run
+
+LANES = tiny.lanes(0, ("0.3", {"every": "3"}), "decay:0.5:2", (1, {"mode": "add", "head": True}))
+
+
+class Retire(Callback):
+    """Takes lanes out after the first epoch, as a pruner does: whenever it is asked."""
+
+    def __init__(self, *lanes: int):
+        self.lanes = lanes
+
+    def started(self, trainer: Trainer) -> None:
+        self._retire(trainer)
+
+    def epoch_ended(self, trainer: Trainer, rows, seconds) -> None:
+        self._retire(trainer)
+
+    def _retire(self, trainer: Trainer) -> None:
+        for lane in self.lanes if trainer.state.epoch == 1 else ():
+            if lane in trainer.state.active:
+                trainer.retire(lane, "pruned")
+
+
+@pytest.mark.parametrize("backend", ["reference", "accel"])
+def test_a_retired_lane_leaves_the_bits_of_the_others(backend, tmp_path):
+    if backend == "accel":
+        needs("accel")
+    settings = {"backend": backend, "lanes": LANES}
+    all_of_them = tiny.run(tmp_path / "all", **settings)
+    some = tiny.run(tmp_path / "some", Retire(1, 3), **settings)
+    assert some.state.active == [0, 2]
+    for lane in (0, 2):
+        for name, array in tiny.weights(some, lane).items():
+            assert array.tobytes() == tiny.weights(all_of_them, lane)[name].tobytes(), name
+    result = json.loads((tmp_path / "some" / "result.json").read_text())
+    stops = [{"lane": lane, "epoch": 1, "step": 4, "reason": "pruned"} for lane in (1, 3)]
+    assert result["stopped"] == stops
+    assert [row["lane"] for row in result["models"]] == ["prior", 0, 2]
+    rows = (tmp_path / "some" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(row)["epoch"] for row in rows if json.loads(row)["lane"] == 1] == [1]
+    for steps in (4, 6):
+        with pytest.raises(Interrupted):
+            tiny.run(tmp_path / f"{steps}", StopAt(steps), Retire(1, 3), **settings)
+        tiny.run(tmp_path / f"{steps}", Retire(1, 3), resume=True, **settings)
+        assert (tmp_path / f"{steps}" / "metrics.jsonl").read_text().splitlines() == rows
+        assert json.loads((tmp_path / f"{steps}" / "result.json").read_text())["stopped"] == stops
+
+
+def test_a_run_ends_with_its_last_lane(tmp_path):
+    trainer = tiny.run(tmp_path, Retire(0, 1), lanes=tiny.lanes(0, 1))
+    assert trainer.state.epoch == 1
+    assert [row["lane"] for row in json.loads((tmp_path / "result.json").read_text())["models"]] == ["prior"]
+
+
+def test_lanes_below_the_median_are_pruned_and_the_others_are_as_without(whole, tmp_path):
+    content, _ = whole
+    pruned = [trial for trial in content["trials"] if trial["state"] == "pruned"]
+    assert pruned
+    assert all(1 < len(trial["values"]) < 4 for trial in pruned)  # not in the first quarter of the epochs
+    complete = [t["values"] for t in content["trials"][:7]]
+    for trial in pruned:
+        at = len(trial["values"])
+        assert trial["run"][0] == "batch-001"
+        assert max(trial["values"]) < np.median([values[at - 1] for values in complete])
+    unpruned = search(tmp_path, prune=False)
+    assert all(trial["state"] == "complete" for trial in unpruned["trials"])
+    assert [trial["lane"] for trial in unpruned["trials"]] == [trial["lane"] for trial in content["trials"]]
+
+
+def test_a_report_keeps_the_trials_apart_from_the_runs_with_the_test_set(whole):
+    content, folder = whole
+    trials, final = gather(arms_of(find_runs([folder])))
+    assert (trials.name, final.name) == ("cnn on bars (validation 0.25)", "cnn on bars")
+    remarks = {model.title: model.remark for model in trials.models}
+    for trial in content["trials"]:
+        expected = f"seed 0 pruned in epoch {len(trial['values'])}" if trial["state"] == "pruned" else ""
+        assert remarks[trial["title"]] == expected
+    assert not trials.warnings
+
+
+def test_what_a_run_needs_can_be_sent_to_another_machine(whole, tmp_path):
+    far = search(tmp_path, runner=lambda tasks, data: here(pickle.loads(pickle.dumps(list(tasks))), data))
+    assert far == whole[0]
+
+
+# What is searched
+
+
+def trial(**params):
+    import optuna
+
+    return optuna.trial.FixedTrial(params)
+
+
+def test_one_alpha_for_each_layer():
+    space = Space("alpha-per-layer", "both", ("conv1", "conv2"), 10)
+    assert space.lane(trial(**{"alpha conv1": 0.01234, "alpha conv2": 5e-5, "every": "step"})) == Lane(
+        "conv1=0.0123,conv2=0", "step"
+    )
+    known = [space.lane(trial(**parameters)) for parameters in space.known]
+    assert known == [Lane("0"), Lane("1"), Lane("1", "step")]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "expected"),
+    [
+        ({"kind": "constant", "every": "step"}, Lane("0.5", "step")),
+        ({"kind": "decay", "power": 2.0, "every": "epoch"}, Lane("decay:0.5:2")),
+        ({"kind": "end"}, Lane("end:0.5")),
+        ({"kind": "once", "epoch": 3}, Lane("once:3:0.5")),
+    ],
+)
+def test_a_schedule(parameters, expected):
+    assert Space("schedule", "both", ("conv1",), 10).lane(trial(alpha=0.5, **parameters)) == expected
+    assert Space("schedule", "both", ("conv1",), 10).lane(trial(**{**parameters, "alpha": 1e-5})) == Lane("0")
+    assert Space("schedule", "3", ("conv1",), 10).lane(trial(alpha=0.5, **parameters)).every in ("3", "epoch")
+
+
+def test_a_search_by_layer_and_one_over_schedules(tmp_path):
+    layers = {"layers": ("conv1", "conv3")}
+    by_layer = search(tmp_path / "a", over="alpha-per-layer", epochs=2, common=layers, prune=False)
+    assert list(by_layer["chosen"]["alpha"]) == ["conv1", "conv3"]
+    assert {tuple(trial["alphas"]) for trial in by_layer["trials"][2:]} == {("conv1", "conv3")}
+    assert set(by_layer["importances"]) == {"alpha conv1", "alpha conv3"}
+    assert sum(by_layer["importances"].values()) == pytest.approx(1)
+    schedules = search(tmp_path / "b", over="schedule", every="both", epochs=2, trials=18, at_once=9)
+    assert {trial["kind"] for trial in schedules["trials"]} == {"constant", "decay", "end", "once"}
+    assert {trial["lane"]["every"] for trial in schedules["trials"]} == {"epoch", "step"}
+    for content in (by_layer, schedules):
+        known = [trial["value"] for trial in content["trials"][: 3 if content is schedules else 2]]
+        assert content["chosen"]["value"] >= max(known)
+
+
+def test_it_ends_where_there_is_nothing_left_to_try(tmp_path, monkeypatch):
+    """Of a space with three lanes in it, all are tried once."""
+    monkeypatch.setattr(Space, "_alpha", lambda space, trial, name: f"{trial.suggest_int(name, 0, 2) / 2:g}")
+    monkeypatch.setattr(Space, "known", [{"alpha": 0}, {"alpha": 2}])
+    content = search(tmp_path, epochs=1)
+    assert [trial["title"] for trial in content["trials"]] == ["S-MLP (alpha 0)", "I-MLP alpha 1", "I-MLP alpha 0.5"]
+
+
+# As a user meets it
+
+SMALL = "--options width=64 --options strides=[1,2,2] --batch 20 --lr 0.003 --backend reference --dtype float64"
+
+
+@pytest.fixture
+def bars(tmp_path, monkeypatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    return str(tiny.save_npz(tmp_path / "bars.npz", n=200))
+
+
+def command(data: str, *more: str) -> list[str]:
+    settings = ["--epochs", "4", "--validation", "0.25", "--trials", "14", "--lanes-at-once", "7"]
+    return ["search", "--data", data, *SMALL.split(), *settings, *more]
+
+
+def test_the_command_shows_tables_and_draws_a_picture(bars):
+    result = CliRunner().invoke(app, command(bars))
+    assert result.exit_code == 0, result.output
+    assert "the best of 14 trials" in result.stdout
+    assert "(chosen)" in result.stdout
+    assert "S-CNN (prior)" in result.stdout
+    (folder,) = Path("runs").iterdir()
+    assert folder.name.startswith("search-cnn-bars.npz-")
+    assert (folder / "search.png").read_bytes().startswith(b"\x89PNG")
+    written = json.loads((folder / "search.json").read_text())
+    again = CliRunner().invoke(app, command(bars, "--json"))
+    assert json.loads(again.stdout) == {"folder": str(folder), **written}
+    assert "epoch" not in CliRunner().invoke(app, command(bars)).stdout.partition("the best of")[0]
+
+
+def start(data: str, until: str) -> subprocess.Popen:
+    """The command in a process of its own, when it has written that file."""
+    arguments = [sys.executable, str(ROOT / "cli.py"), *command(data, "--out", "run", "--quiet")]
+    process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    while not Path(until).exists():
+        assert process.poll() is None
+        time.sleep(0.005)
+    return process
+
+
+def test_kill_9_and_the_same_search_in_the_end(bars, whole):
+    process = start(bars, "run/batch-001/metrics.jsonl")
+    process.kill()
+    process.communicate()
+    assert not Path("run/final").exists()
+    found = json.loads(CliRunner().invoke(app, command(bars, "--out", "run", "--json")).stdout)
+    assert {**found, "folder": None} == {**whole[0], "folder": None}
+
+
+def test_a_signal_saves_and_says_how_to_go_on(bars):
+    process = start(bars, "run/batch-000/metrics.jsonl")
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert errors.startswith("stopped by SIGTERM in epoch")
+    assert errors.endswith("nothing is lost: give the same command again\n")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--trials", "0"], "--trials is 0; give at least 2: alpha 0 and alpha 1 come first"),
+        (["--trials", "2", "--every", "both"], "--trials is 2; give at least 3"),
+        (["--validation", "0"], "--validation is 0; give a share"),
+        (["--validation", "1"], "--validation is 1; give a share"),
+        (["--validation", "0.001"], "is none of them"),
+        (["--seeds", "0"], "--seeds is 0; give at least 1"),
+        (["--lanes-at-once", "0"], "--lanes-at-once is 0; give at least 1"),
+        (["--over", "beta"], "--over is 'beta'; use alpha or alpha-per-layer or schedule"),
+        (["--every", "often"], "every is 'often'; use epoch, step"),
+        (["--layers", "conv9"], "conv9"),
+        (["--alpha", "0.5"], "--alpha is for one lane"),
+        (["--engine", "cloud"], "--engine is 'cloud'; use local"),
+        (["--storage", "nonsense"], "cannot keep the trials in nonsense: "),
+        (["--storage", "redis://me:secret@x"], "cannot keep the trials in redis://x: "),
+        (["--storage", "sqlite:////nowhere/at/all.db"], "cannot keep the trials in sqlite:////nowhere/at/all.db: "),
+    ],
+)
+def test_bad_input_is_one_line(given, message, bars):
+    result = CliRunner().invoke(app, command(bars, *given))
+    assert result.exit_code == 2, result.output
+    assert result.stderr.startswith("error: ")
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_without_optuna_it_says_what_to_install(bars, monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(ImlpError, match=r"search needs Optuna; install it with: pip install 'imlp\[search\]'"):
+        searching.import_optuna()
+    assert CliRunner().invoke(app, command(bars)).exit_code == 2
+
+
+def test_a_damaged_journal_is_one_line(tmp_path):
+    search(tmp_path, trials=2, epochs=1)
+    (tmp_path / "trials.journal").write_text("no journal\nat all\n")
+    with pytest.raises(ConfigError, match="cannot keep the trials in"):
+        search(tmp_path, trials=2, epochs=1)
