@@ -7,7 +7,21 @@ import typer
 from typer.core import TyperGroup
 
 import imlp
-from imlp.commands import data, explore, export, info, plot, prior, report, reproduce, search, sweep, train, verify
+from imlp.commands import (
+    data,
+    explore,
+    export,
+    info,
+    plot,
+    prior,
+    report,
+    reproduce,
+    results,
+    search,
+    sweep,
+    train,
+    verify,
+)
 from imlp.errors import ImlpError
 
 
@@ -52,6 +66,7 @@ app.command("train")(train.train)
 app.command("sweep")(sweep.sweep)
 app.command("search")(search.search)
 app.command("reproduce")(reproduce.reproduce)
+app.command("results")(results.results)
 app.command("export")(export.export)
 app.command("plot")(plot.plot)
 app.command("report")(report.report)

@@ -123,7 +123,7 @@ def _checked(settings: dict[str, Any]) -> dict[str, Any]:
 def _folder(experiment: Experiment, budget: str, trials: Sequence[Trial], given: dict[str, Any]) -> Path:
     """Its name says what was changed, so that two variations never share a folder."""
     changing = {f.name for f in dataclasses.fields(Config) if f.metadata["changes_result"]} - {"data", "seed"}
-    name = f"{experiment.name}-{budget}-{Path(trials[0].base.data).name}"
+    name = f"{Path(experiment.name).stem}-{budget}-{Path(trials[0].base.data).name}"
     changed = "".join(f"-{key}={given[key]}" for key in sorted(given.keys() & changing))
     return Path("runs") / (name + re.sub(r"[^\w=.,-]+", "_", changed))
 

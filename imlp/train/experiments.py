@@ -87,7 +87,7 @@ class Experiment:
         table, points = [], []
         for name, arm in arms.items():
             for score in arm.scores:
-                theirs = next((row for row in paper if row["arm"] == name and _is(score, row["lane"])), None)
+                theirs = next((row for row in paper if row["arm"] == name and is_about(score, row["lane"])), None)
                 model = score.lane.title if score.lane else arm.prior_name
                 value, std = (theirs["value"], theirs["std"]) if theirs else (None, None)
                 difference = score.mean - value if value is not None else None
@@ -133,7 +133,7 @@ def load(name: str) -> Experiment:
         raise ConfigError(f"{path}: {error.problem}", error.remedy) from None
     except (KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{path} is not an experiment: {error} is missing or wrong", f"see {FOLDER}") from error
-    return Experiment(path.stem, content)
+    return Experiment(name, content)
 
 
 def _merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
@@ -155,7 +155,7 @@ def _with_epochs(lane: Mapping[str, Any], epochs: int) -> dict[str, Any]:
     return found
 
 
-def _is(score: Score, lane: Mapping[str, Any] | None) -> bool:
+def is_about(score: Score, lane: Mapping[str, Any] | None) -> bool:
     """Whether the paper's row is about this model; it says nothing of cadence, so all are compared with it."""
     if lane is None or score.lane is None:
         return lane is None and score.lane is None

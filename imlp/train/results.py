@@ -1,0 +1,192 @@
+"""Results on record: the small files of runs, and a table that can be computed from them again.
+
+`results/NAME/` holds what `collect` took from a folder of `train`, `sweep` or `reproduce`: each run's configuration,
+environment, metrics, times and result, `experiment.json` if there is one, and the report's figures. No weights.
+"""
+
+import json
+import re
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from imlp.errors import ConfigError, FileError
+from imlp.files import make_folder, write_whole
+from imlp.train import experiments
+from imlp.train.records import Arm, Run, arms_of, find_runs
+
+KEPT = ("config.toml", "env.json", "metrics.jsonl", "times.jsonl", "result.json")
+BEGIN, END = "<!-- begin: computed by `python cli.py results` -->", "<!-- end -->"
+PAPER = {"cnn": "table1-cnn", "mixer": "table1-mixer"}  # whose numbers stand beside those of runs without an experiment
+
+
+def collect(source: Path, target: Path) -> list[Path]:
+    """Copy what is kept of the runs in a folder; the files that are there now."""
+    runs = find_runs([source])
+    written = []
+    for run in runs:
+        place = target / run.folder.relative_to(source.resolve())
+        make_folder(place)
+        written += [_copy(run.folder / name, place / name) for name in KEPT if (run.folder / name).exists()]
+    if (source / "experiment.json").exists():
+        written.append(_copy(source / "experiment.json", target / "experiment.json"))
+    for path in written:
+        if path.name in ("env.json", "experiment.json"):
+            _forget_place(path)
+    for picture in sorted((source / "report").glob("*-alpha.*")) + sorted((source / "report").glob("*-epochs.*")):
+        make_folder(target / "figures")
+        written.append(_copy(picture, target / "figures" / picture.name))
+    return written
+
+
+def table(folder: Path) -> str:
+    """The table of everything on record, in Markdown."""
+    lines = [
+        "| what | model | paper, % | ours, % | difference | seeds | epochs | images | wall time |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for name in _names(folder):
+        for row in _rows(name, folder / name):
+            lines.append("| " + " | ".join(row) + " |")
+    return "\n".join(lines) + "\n" + _verdicts(folder) + _commands(folder)
+
+
+def with_table(text: str, made: str) -> str:
+    """The page with the computed part put in its place."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ConfigError("the page has no place for the table", f"put these two lines into it: {BEGIN} and {END}")
+    return f"{before}{BEGIN}\n\n{made}\n{END}{after}"
+
+
+def outcomes(folder: Path) -> dict[str, dict[str, Any]]:
+    """What each `experiment.json` says, computed again from the files of the runs."""
+    found = {}
+    for name in _names(folder):
+        path = folder / name / "experiment.json"
+        if path.exists():
+            said = json.loads(path.read_text())
+            arms = _arms_by_name(said, arms_of(find_runs([folder / name])))
+            experiment = experiments.load(said["name"])
+            found[name] = experiment.outcome(arms, budget=said["budget"], command=said["command"])
+    return found
+
+
+def disagreements(folder: Path) -> list[str]:
+    """Where the page or an `experiment.json` differs from what the files of the runs give."""
+    wrong = []
+    for name, made in outcomes(folder).items():
+        if made != json.loads((folder / name / "experiment.json").read_text()):
+            wrong.append(f"{folder / name / 'experiment.json'} is not what its runs give")
+    try:
+        text = (folder / "README.md").read_text()
+    except OSError as error:
+        raise FileError(f"cannot read {folder / 'README.md'}: {error.strerror}", "write it first: results") from error
+    if with_table(text, table(folder)) != text:
+        wrong.append(f"the table of {folder / 'README.md'} is not what the runs give")
+    return wrong
+
+
+def _names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+
+
+def _arms_by_name(said: Mapping[str, Any], arms: Iterable[Arm]) -> dict[str, Arm]:
+    names = {arm["key"]: arm["name"] for arm in said["arms"]}
+    found = {names[arm.key]: arm for arm in arms if arm.key in names}
+    return {arm["name"]: found[arm["name"]] for arm in said["arms"] if arm["name"] in found}
+
+
+def _rows(name: str, folder: Path) -> list[list[str]]:
+    """A row for each model of each arm, with where a run that is not finished has come to."""
+    said = json.loads(path.read_text()) if (path := folder / "experiment.json").exists() else None
+    rows = []
+    arms = arms_of(find_runs([folder]))
+    by_key = {arm["key"]: arm["name"] for arm in said["arms"]} if said else {}
+    for arm in arms:
+        title = f"{name}, {by_key[arm.key]}" if len(by_key) > 1 and arm.key in by_key else name
+        paper = _paper(said["name"] if said else PAPER.get(arm.config.network), by_key.get(arm.key), arm)
+        rows += [_row(title, arm, score, paper) for score in arm.scores]
+        rows += [_unfinished(title, run) for run in arm.runs if run.result is None]
+    return rows
+
+
+def _paper(experiment: str | None, arm_name: str | None, arm: Arm) -> dict[Any, dict[str, Any]]:
+    """The paper's row for each score's lane, where it has one."""
+    if experiment is None:
+        return {}
+    loaded = experiments.load(experiment)
+    rows = [row for row in loaded.paper(arm.config.data) if arm_name is None or row["arm"] == arm_name]
+    found = {}
+    for score in arm.scores:
+        row = next((row for row in rows if experiments.is_about(score, row["lane"])), None)
+        if row:
+            found[score.lane] = row
+    return found
+
+
+def _row(title: str, arm: Arm, score: Any, paper: Mapping[Any, dict[str, Any]]) -> list[str]:
+    theirs = paper.get(score.lane)
+    std = f" +- {theirs['std']:.2f}" if theirs and theirs["std"] is not None else ""
+    printed = f"{theirs['value']:.2f}{std}" if theirs else ""
+    difference = f"{score.mean - theirs['value']:+.2f}" if theirs else ""
+    model = score.lane.title if score.lane else arm.prior_name
+    config = arm.config
+    images = f"{config.train_size:,}" if config.train_size else "all"
+    return [title, model, printed, str(score), difference, str(score.n), str(config.epochs), images, _time(arm.runs)]
+
+
+def _unfinished(title: str, run: Run) -> list[str]:
+    done = max((row["epoch"] for row in run.rows), default=0)
+    last = [row for row in run.rows if row["epoch"] == done]
+    shown = ", ".join(f"{row['name']} {100 * row['test_accuracy']:.2f}" for row in last)
+    epochs = f"{done} of {run.config.epochs}"
+    images = f"{run.config.train_size:,}" if run.config.train_size else "all"
+    return [title, f"not finished (seed {run.config.seed})", "", shown, "", "", epochs, images, _time([run])]
+
+
+def _time(runs: Iterable[Run]) -> str:
+    """Of all seeds together; lanes train beside each other."""
+    minutes = round(sum(run.seconds for run in runs) / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def _verdicts(folder: Path) -> str:
+    lines = []
+    for name, outcome in outcomes(folder).items():
+        if outcome["verdicts"]:
+            lines += ["", f"**{name}**: {outcome['title']}.", ""]
+        for verdict in outcome["verdicts"]:
+            lines.append(f"- *{verdict['verdict']}*: {verdict['claim']}. {verdict['because']}.")
+    return "\n".join(["", *lines, ""]) if lines else ""
+
+
+def _commands(folder: Path) -> str:
+    """What each was made with."""
+    lines = ["", "| what | command | machine | versions |", "|---|---|---|---|"]
+    for name in _names(folder):
+        run = find_runs([folder / name])[0]
+        path = folder / name / "experiment.json"
+        command = json.loads(path.read_text())["command"] if path.exists() else run.env.get("command", "")
+        versions = ", ".join(
+            f"{key} {run.env[key]}" for key in ("imlp", "python", "torch", "numpy") if run.env.get(key)
+        )
+        machine = f"{run.env.get('system', '')}, {run.env.get('threads', '')} threads"
+        lines.append(f"| {name} | `{command}` | {machine} | {versions} |")
+    return "\n".join([*lines, ""])
+
+
+def _forget_place(path: Path) -> None:
+    """Take `--out FOLDER` from the command: where it was written then means nothing to those who repeat it."""
+    content = json.loads(path.read_text())
+    content["command"] = re.sub(r" --out[ =]\S+", "", content.get("command", ""))
+    with write_whole(path) as file:
+        file.write((json.dumps(content, indent=2) + "\n").encode())
+
+
+def _copy(source: Path, target: Path) -> Path:
+    with open(source, "rb") as file, write_whole(target) as copy:
+        shutil.copyfileobj(file, copy)
+    return target
