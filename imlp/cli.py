@@ -8,6 +8,7 @@ from typer.core import TyperGroup
 
 import imlp
 from imlp.commands import (
+    bench,
     data,
     explore,
     export,
@@ -67,6 +68,8 @@ app.command("sweep")(sweep.sweep)
 app.command("search")(search.search)
 app.command("reproduce")(reproduce.reproduce)
 app.command("results")(results.results)
+passing = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+app.command("bench", context_settings=passing)(bench.bench)
 app.command("export")(export.export)
 app.command("plot")(plot.plot)
 app.command("report")(report.report)

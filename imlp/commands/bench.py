@@ -1,0 +1,43 @@
+"""`bench`: the measurements of benchmarks/, each a ratio of ways side by side in one run."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from imlp.commands.console import out
+from imlp.errors import ConfigError
+from imlp.networks import known
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+
+
+def bench(
+    context: typer.Context,
+    name: Annotated[str | None, typer.Argument(help="A benchmark; without one, all are listed.")] = None,
+) -> None:
+    """Measure how fast it is here: each benchmark runs the ways side by side and prints ratios, machine and versions.
+
+    Options after the name go to the benchmark: `bench priors --repeats 30`, `bench step --help`.
+    """
+    if not FOLDER.is_dir():
+        raise ConfigError("the benchmarks are part of the repository, and not here", "run this in a clone of it")
+    if name in ("-h", "--help"):
+        print(context.get_help())
+        return
+    sources = {path.stem: path.read_text() for path in sorted(FOLDER.glob("*.py"))}
+    main = {stem: text for stem, text in sources.items() if 'if __name__ == "__main__"' in text}
+    runnable = {stem: (ast.get_docstring(ast.parse(text)) or "").partition("\n")[0] for stem, text in main.items()}
+    if name is None:
+        table = Table(show_header=False)
+        for stem, text in runnable.items():
+            table.add_row(stem, text)
+        out.print(table)
+        out.print("run one: python cli.py bench NAME (on a quiet machine; some take minutes)", soft_wrap=True)
+        return
+    script = FOLDER / f"{known(name, runnable, 'benchmark')}.py"
+    raise typer.Exit(subprocess.run([sys.executable, str(script), *context.args], check=False).returncode)
