@@ -201,7 +201,7 @@ def _search(found: SearchData, arms: Sequence[ArmData], files: Mapping[str, byte
         "<h3>On the test images</h3>",
         f"<p class='quiet'>{again}</p>{_table(own['final'], files)}"
         if "final" in own
-        else f"<p>Unfinished: {GO_ON}</p>",
+        else f"<p>There is no test yet; {GO_ON}</p>",
         f"<figure><h3>Trials</h3>{picture}<figcaption>{caption}</figcaption>"
         f"{_downloads('Trials by alpha', f'{found.id}-trials', ('png', 'svg'), files)}</figure>",
         f"<p>What matters for validation accuracy: {matters}.</p>" if matters else "",
