@@ -107,7 +107,7 @@ def written(runs, tmp_path_factory) -> Path:
 
 
 def run_all(tasks, data):
-    return [run_task(task, data) for task in tasks]
+    return [run_task(task, data, ()) for task in tasks]
 
 
 def run_trials(tasks, data):
@@ -564,7 +564,7 @@ def test_the_experiment_comes_first(written):
         (("main", "--out", "file/report.html"), "cannot write file/report.html"),
         (("main/seed0", "--out", "taken.html"), "cannot make the folder taken"),
         (("broken",), "cannot read"),
-        (("half",), "'table' is missing; let reproduce write it again"),
+        (("half",), "half/experiment.json: 'name' is missing; let reproduce write it again"),
     ],
 )
 def test_errors_are_one_line_and_leave_nothing(runs, tmp_path, monkeypatch, arguments, message):
@@ -598,19 +598,20 @@ def without_each_key(value, path=()):
 
 def refused(path: Path, content, read) -> set[str]:
     """The keys without which the file is refused, in one line that names it; with the others missing it is read."""
-    found, whole = set(), path.read_text()
+    found, whole = {}, path.read_text()
     for name, broken in without_each_key(copy.deepcopy(content)):
         lines = [json.dumps(row) + "\n" for row in broken] if path.suffix == ".jsonl" else [json.dumps(broken)]
         path.write_text("".join(lines))
         try:
             read()
         except ImlpError as error:
-            assert error.problem.startswith(f"cannot read {path.resolve()}")
-            assert "is missing" in error.problem
-            assert "\n" not in str(error)
-            found.add(name)
+            found[name] = str(error)
     path.write_text(whole)
-    return found
+    for message in found.values():
+        assert message.startswith(f"cannot read {path.resolve()}")
+        assert " is missing; " in message
+        assert "\n" not in message
+    return set(found)
 
 
 def test_a_run_that_lacks_a_key_is_refused_by_the_name_of_the_file(runs, tmp_path):
@@ -653,7 +654,7 @@ def test_a_search_or_an_experiment_that_lacks_a_key_is_refused_by_the_name_of_th
 
 
 @pytest.mark.parametrize("text", ["[]", "3", "null", '"text"', '{"lane": []}', '{"models": 3, "trials": {}}'])
-def test_json_of_another_shape_is_one_line_too(runs, searched, tmp_path, monkeypatch, text):
+def test_json_of_another_shape_is_one_line_too(runs, tmp_path, monkeypatch, text):
     monkeypatch.chdir(tmp_path)
     for name in ("metrics.jsonl", "times.jsonl", "result.json", "env.json", "experiment.json", "search.json"):
         shutil.copytree(runs / "other" / "stopped", "run", ignore=shutil.ignore_patterns("checkpoint"))
