@@ -142,7 +142,7 @@ def search_figure(content: dict[str, Any]) -> Figure:
     handles = {text: handle for handle, text in zip(*grid[0].get_legend_handles_labels(), strict=True)}
     figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4)
     about = f"{content['network']} on {content['data']}, {content['epochs']} epochs"
-    figure.suptitle(f"search over {content['over']}: {about}")
+    figure.suptitle(f"search over {content['over']}: {about}", parse_math=False)
     return figure
 
 
@@ -163,7 +163,7 @@ def _trials(axes: Axes, trials: list[dict[str, Any]], panel: str, content: dict[
     axes.set_xscale("log")
     axes.set_xlim(LEFT / 1.6, 1.6)
     ticks = [LEFT, *(10.0**power for power in range(-4, 1))]
-    axes.set_xticks(ticks, ["0", *(f"$10^{{{power}}}$" for power in range(-4, 0)), "1"])
+    axes.set_xticks(ticks, ["0", *(f"{tick:g}" for tick in ticks[1:])])
     axes.set_xticks([], minor=True)
     axes.axvline(LEFT * 1.8, color="grey", linewidth=0.8, linestyle=":")
     axes.grid(alpha=0.3)

@@ -22,8 +22,9 @@ def report(
     """Make one self-contained page of runs: open it in any browser, no network needed.
 
     Runs that differ only in seeds and lanes are gathered: accuracy against alpha with the fit of two lines, accuracy
-    by epoch, the bias meter by layer, the first layer as images, and tables that sort. Runs that are not finished and
-    lanes that have stopped are listed. Every figure is also a PNG and an SVG, every table a CSV and LaTeX.
+    by epoch, the bias meter by layer, the first layer as images, and tables that sort. A search is shown by its trials,
+    its choice and the test of it. Runs and searches that are not finished and lanes that have stopped are listed. Every
+    figure is also a PNG and an SVG, every table a CSV and LaTeX.
 
     Example: `python cli.py report runs --out report.html`
     """

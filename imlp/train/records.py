@@ -2,10 +2,12 @@
 
 import dataclasses
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,9 @@ from imlp.train.callbacks import Row
 from imlp.train.config import Config, Lane, from_mapping, read
 from imlp.train.schedule import Alpha
 
+NUMBER = int | float
+MEND = "run it again, or leave its folder out"
+HELD_OUT = re.compile(r" \(validation [^()]+\)$")  # how the name of data ends that a search judges by
 PRIORS = {"cnn": "S-CNN", "mixer": "MLP-Mixer", "mlp1": "S-CNN", "mlp2": "S-CNN"}
 
 
@@ -42,13 +47,25 @@ class Run:
 def read_run(folder: Path) -> Run:
     """The run in a folder, finished or not."""
     config = from_mapping(Config, read(folder / "config.toml"))
-    try:
-        env = json.loads((folder / "env.json").read_text())
-        rows, times = (_lines(folder / name) for name in ("metrics.jsonl", "times.jsonl"))
-        result = folder / "result.json"
-        return Run(folder, config, rows, times, env, json.loads(result.read_text()) if result.exists() else None)
-    except (OSError, ValueError) as error:
-        raise RunError(f"cannot read the run in {folder}: {error}", "name the folder of a run of imlp") from error
+    numbers = range(len(config.lanes))
+    model = {"lane": ("prior", *numbers), "test_accuracy": NUMBER}
+    lane = {**model, "epoch": int, "bias": {...: {"share": NUMBER, "random": NUMBER, "distance": NUMBER}}}
+    pruned = {"lane": tuple(numbers), "epoch": int}
+    result = {
+        "models": [model],
+        "stopped": [lambda stop: pruned if "reason" in stop else {**pruned, "step": int, "layer": str}],
+        "parameters": {"prior": int, "dense": int},
+    }
+    return Run(
+        folder=folder,
+        config=config,
+        rows=_lines(
+            folder / "metrics.jsonl", lambda row: {**model, "epoch": int} if row.get("lane") == "prior" else lane
+        ),
+        times=_lines(folder / "times.jsonl", {...: NUMBER}),
+        env=read_json(folder / "env.json", {"command": str, "started": str}),
+        result=read_json(path, result) if (path := folder / "result.json").exists() else None,
+    )
 
 
 def find_runs(folders: Iterable[Path]) -> list[Run]:
@@ -62,8 +79,54 @@ def find_runs(folders: Iterable[Path]) -> list[Run]:
     return [read_run(folder) for folder in found]
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+def read_json(path: Path, wanted: Any, remedy: str = MEND) -> Any:
+    """What a file holds, if that has the wanted shape; an error that names the file if not."""
+    try:
+        found = json.loads(path.read_text())
+        conform(found, wanted)
+    except (OSError, ValueError) as error:
+        raise RunError(f"cannot read {path}: {error}", remedy) from error
+    return found
+
+
+def _lines(path: Path, wanted: Any) -> list[dict[str, Any]]:
+    """The same of a file with a value a line; none where there is no file."""
+    found, where = [], ""
+    try:
+        for n, line in enumerate(path.read_text().splitlines() if path.exists() else (), start=1):
+            where = f", line {n}"
+            found.append(json.loads(line))
+            conform(found[-1], wanted)
+    except (OSError, ValueError) as error:
+        raise RunError(f"cannot read {path}{where}: {error}", MEND) from error
+    return found
+
+
+def conform(value: Any, wanted: Any, name: str = "") -> None:
+    """Refuse a value of JSON that lacks something, with a ValueError that names it.
+
+    A dict wants its keys, `...` standing for any; a list wants a list of what it holds; a tuple wants one of its
+    values; a function is given an object and says what to want of it; a type wants an instance.
+
+    >>> conform({"rows": [{"epoch": 1}, {}]}, {"rows": [{"epoch": int}]})
+    Traceback (most recent call last):
+    ValueError: 'rows[1].epoch' is missing
+    """
+    if isinstance(wanted, FunctionType):
+        wanted = wanted(value) if isinstance(value, dict) else {}
+    kind = type(wanted) if isinstance(wanted, dict | list) else wanted
+    if value not in wanted if isinstance(wanted, tuple) else not isinstance(value, kind):
+        raise ValueError(f"{name or 'what it holds'!r} cannot be {value!r:.40}")
+    if isinstance(wanted, dict):
+        for key, inner in wanted.items():
+            for own in value if key is ... else [key]:
+                path = f"{name}.{own}".lstrip(".")
+                if own not in value:
+                    raise ValueError(f"{path!r} is missing")
+                conform(value[own], inner, path)
+    if isinstance(wanted, list):
+        for n, item in enumerate(value):
+            conform(item, wanted[0], f"{name}[{n}]")
 
 
 @dataclass(frozen=True)
@@ -127,6 +190,11 @@ class Arm:
     def score(self, lane: Lane | None) -> Score | None:
         """The score of a lane, or of the prior (None), if it is there."""
         return next((score for score in self.scores if score.lane == lane), None)
+
+    @property
+    def measure(self) -> str:
+        """What its accuracies are; trials of a search are judged by images held out, as the name of their data says."""
+        return "validation accuracy" if HELD_OUT.search(self.config.data) else "test accuracy"
 
     @property
     def prior_name(self) -> str:

@@ -317,7 +317,7 @@ class Search:
         return self.space.lane(import_optuna().trial.FixedTrial(parameters))
 
     def _tasks(self, batch: dict[str, list[Parameters]]) -> list[Task]:
-        """The runs of a batch; their data go by another name, so that nobody takes them for runs with the test set."""
+        """The runs of a batch; their data go by another name, which tells them from runs with the test set."""
         base = dataclasses.replace(self.base, data=f"{self.base.data} (validation {self.validation:g})")
         callbacks = (Pruner(self._trials()),) if self.prune else ()
         return [

@@ -1,7 +1,9 @@
 """`report`: real runs of the trainer, the page's numbers, its files, and what a browser makes of it."""
 
 import base64
+import copy
 import csv
+import io
 import json
 import re
 import shutil
@@ -15,10 +17,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny
+from conftest import needs
 from PIL import Image
 from typer.testing import CliRunner
 
 from imlp.cli import app
+from imlp.errors import ImlpError
 from imlp.reference import matrix
 from imlp.train import checkpoint
 from imlp.train.callbacks import Callback
@@ -26,9 +30,11 @@ from imlp.train.config import Lane
 from imlp.train.export import parameters
 from imlp.train.loop import Interrupted
 from imlp.train.records import arms_of, find_runs
-from imlp.train.report import make
+from imlp.train.report import make, tables
 from imlp.train.report.data import gather
 from imlp.train.report.weights import Weights, pictures
+from imlp.train.search import Search
+from imlp.train.sweep import run_task
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = "</script><img src=x onerror=alert(1)>&\"' $x_1$ 100%"
@@ -98,6 +104,42 @@ def written(runs, tmp_path_factory) -> Path:
     assert result.exit_code == 0, result.output
     assert f"written: {path} (open it in a browser); figures and tables: {path.parent / 'report'}/" in result.stdout
     return path
+
+
+def run_all(tasks, data):
+    return [run_task(task, data, ()) for task in tasks]
+
+
+def run_trials(tasks, data):
+    """As someone who presses Ctrl-C when the trials are done."""
+    if tasks[0].folder.parent.name == "final":
+        raise Interrupted("stopped by SIGINT", "")
+    return run_all(tasks, data)
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory) -> Path:
+    """A search over alpha with two seeds at the end, and one by layer that is not finished."""
+    needs("optuna")
+    root = tmp_path_factory.mktemp("searches")
+    bars, settings = tiny.data(n=200), {"validation": 0.25, "trials": 14, "at_once": 7}
+    Search(tiny.config(epochs=4), bars, root / "a", seeds=2, **settings).run(run_all)
+    by_layer = Search(tiny.config(epochs=1), bars, root / "b", over="alpha-per-layer", **{**settings, "trials": 6})
+    with pytest.raises(Interrupted):
+        by_layer.run(run_trials)
+    return root
+
+
+@pytest.fixture(scope="module")
+def page_of_searches(searched, tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    result = CliRunner().invoke(app, ["report", str(searched), "--out", str(path)])
+    assert result.exit_code == 0, result.output
+    return path
+
+
+def content_of(folder: Path) -> dict:
+    return json.loads((folder / "search.json").read_text())
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
@@ -174,6 +216,109 @@ def test_the_fit_is_written_out(written):
 def test_what_differs_tells_arms_apart(runs):
     names = [arm.name for arm in gather(arms_of(find_runs([runs])))]
     assert names == ["cnn on bars, augment pad", "cnn on bars, augment none"]
+
+
+# Searches
+
+
+def test_the_trials_are_a_table_of_what_search_json_holds(searched, page_of_searches):
+    for n, folder in enumerate(("a", "b"), start=1):
+        content = content_of(searched / folder)
+        rows = read_csv(page_of_searches.with_suffix("") / f"search{n}-trials.csv")
+        trials = {trial["number"]: trial for trial in content["trials"]}
+        assert sorted(int(row["trial"]) for row in rows) == sorted(trials)
+        values = [float(row["validation accuracy, %"]) for row in rows if row["state"] == "complete"]
+        assert values == sorted(values, reverse=True)
+        for row in rows:
+            trial = trials[int(row["trial"])]
+            chosen = " (chosen)" * (trial["number"] == content["chosen"]["number"])
+            assert row["lane"] == trial["title"] + chosen
+            assert float(row["validation accuracy, %"]) == trial["values"][-1]
+            assert (row["after epoch"], row["state"]) == (str(len(trial["values"])), trial["state"])
+            assert row["run"] == "{}, lane {}".format(*trial["run"])
+            columns = {"all layers": "alpha"} if n == 1 else {c: f"alpha {c}" for c in ("conv1", "conv2", "conv3")}
+            alphas = {layer: float(row[column]) for layer, column in columns.items()}
+            same = trial["alphas"].get("all layers")
+            assert alphas == (trial["alphas"] if same is None else dict.fromkeys(columns, same))
+    assert {"complete", "pruned"} == {trial["state"] for trial in content_of(searched / "a")["trials"]}
+
+
+def test_the_choice_stands_beside_alpha_0_alpha_1_and_the_prior(searched, page_of_searches):
+    content, folder = content_of(searched / "a"), page_of_searches.with_suffix("")
+    rows = {row["model"].removesuffix(" (chosen)"): row for row in read_csv(folder / "search1-final.csv")}
+    assert {"S-CNN (prior)", "S-MLP (alpha 0)", "I-MLP alpha 1", content["chosen"]["title"]} == set(rows)
+    assert rows[content["chosen"]["title"]]["model"].endswith(" (chosen)")
+    for final in content["final"]:
+        row, seeds = rows[final["title"]], final["test"]["by_seed"].values()
+        assert float(row["validation accuracy, %"]) == final["validation"]
+        assert float(row["test accuracy, mean, %"]) == pytest.approx(statistics.mean(seeds))
+        assert float(row["std"]) == pytest.approx(statistics.stdev(seeds))
+        assert [float(row["seed 0"]), float(row["seed 1"])] == [*seeds]
+    by_layer = {row["layer"]: row["alpha"] for row in read_csv(folder / "search1-chosen.csv")}
+    assert by_layer == content["chosen"]["alpha"]
+    text = page_of_searches.read_text()
+    best = content["chosen"]
+    assert f"Trial {best['number']}, {best['title']}: validation accuracy {best['value']:.2f} %" in text
+    assert "judged by their accuracy on 50 of 200 training images, which were held out" in text
+
+
+def test_an_unfinished_search_is_shown_as_such(searched, page_of_searches):
+    text = page_of_searches.read_text()
+    go_on = "the same search command goes on with it."
+    assert f"<li>Search over alpha-per-layer: cnn on bars is unfinished; {go_on}</li>" in text
+    finished, unfinished = re.findall(r'<section class="search".*?</section>', text, re.S)
+    assert "cnn on bars (unfinished)</h2>" in unfinished
+    assert f"There is no test yet; {go_on}" in unfinished
+    assert "<h3>The best so far</h3>" in unfinished
+    assert "unfinished" not in finished
+    assert not (page_of_searches.with_suffix("") / "search2-final.csv").exists()
+
+
+def test_validation_accuracy_is_never_called_test_accuracy(searched, page_of_searches):
+    text, folder = page_of_searches.read_text(), page_of_searches.with_suffix("")
+    arms = {arm.id: arm for arm in gather(arms_of(find_runs([searched])))}
+    measures = {name: arm.measure for name, arm in arms.items()}
+    judged = {"cnn-bars-validation-0-25", "cnn-bars-validation-0-25-2"}
+    assert measures == {"cnn-bars": "test accuracy"} | dict.fromkeys(judged, "validation accuracy")
+    sections = dict(re.findall(r'<section class="arm" id="([^"]+)"(.*?)</section>', text, re.S))
+    assert sections.keys() == arms.keys()
+    for name, measure in measures.items():
+        other = ({"test accuracy", "validation accuracy"} - {measure}).pop()
+        assert measure.capitalize() in sections[name]
+        assert other not in sections[name].lower()
+        files = [
+            path
+            for path in folder.iterdir()
+            if re.fullmatch(rf"{name}-(alpha|epochs).svg|{name}-results.tex", path.name)
+        ]
+        assert len(files) == 3
+        for path in files:
+            drawn = path.read_text().lower()
+            assert measure in drawn
+            assert other not in drawn
+    assert 'Trials of a search (<a href="#search1">Search over alpha: cnn on bars</a>)' in sections[min(judged)]
+
+
+def test_a_search_without_its_runs_is_shown(searched, tmp_path):
+    shutil.copy(searched / "a" / "search.json", tmp_path)
+    report = make([tmp_path])
+    assert '<section class="search"' in report.page
+    assert '<section class="arm"' not in report.page
+
+
+def test_hostile_names_in_a_search(searched, tmp_path):
+    content = content_of(searched / "b")
+    for trial in content["trials"]:
+        trial |= {"title": HOSTILE, "kind": HOSTILE, "alphas": {HOSTILE: 0.5, "conv2": 0.5}, "run": [HOSTILE, 0]}
+    (tmp_path / "search.json").write_text(json.dumps(content | {"data": HOSTILE, "every": HOSTILE, "over": HOSTILE}))
+    report = make([tmp_path])
+    found = Found()
+    found.feed(report.page)
+    assert found.outside == found.handlers == []
+    assert found.tags.count("script") == 2
+    ET.fromstring(report.files["search1-trials.svg"])
+    for name in ("trials", "chosen"):
+        check_latex(report.files[f"search1-{name}.tex"].decode())
 
 
 # What is missing
@@ -419,7 +564,7 @@ def test_the_experiment_comes_first(written):
         (("main", "--out", "file/report.html"), "cannot write file/report.html"),
         (("main/seed0", "--out", "taken.html"), "cannot make the folder taken"),
         (("broken",), "cannot read"),
-        (("half",), "'table' is missing; let reproduce write it again"),
+        (("half",), "half/experiment.json: 'name' is missing; let reproduce write it again"),
     ],
 )
 def test_errors_are_one_line_and_leave_nothing(runs, tmp_path, monkeypatch, arguments, message):
@@ -439,6 +584,86 @@ def test_errors_are_one_line_and_leave_nothing(runs, tmp_path, monkeypatch, argu
     assert message in result.stderr
     assert result.stderr.count("\n") == 1
     assert sorted(tmp_path.iterdir()) == before
+
+
+def without_each_key(value, path=()):
+    """The value without one of its keys, for each of them; of a list only the last item is tried."""
+    if isinstance(value, dict):
+        for key in value:
+            yield ".".join((*path, key)), {k: v for k, v in value.items() if k != key}
+            yield from ((name, value | {key: inner}) for name, inner in without_each_key(value[key], (*path, key)))
+    elif isinstance(value, list) and value:
+        yield from ((name, [*value[:-1], inner]) for name, inner in without_each_key(value[-1], path))
+
+
+def refused(path: Path, content, read) -> set[str]:
+    """The keys without which the file is refused, in one line that names it; with the others missing it is read."""
+    found, whole = {}, path.read_text()
+    for name, broken in without_each_key(copy.deepcopy(content)):
+        lines = [json.dumps(row) + "\n" for row in broken] if path.suffix == ".jsonl" else [json.dumps(broken)]
+        path.write_text("".join(lines))
+        try:
+            read()
+        except ImlpError as error:
+            found[name] = str(error)
+    path.write_text(whole)
+    for message in found.values():
+        assert message.startswith(f"cannot read {path.resolve()}")
+        assert " is missing; " in message
+        assert "\n" not in message
+    return set(found)
+
+
+def test_a_run_that_lacks_a_key_is_refused_by_the_name_of_the_file(runs, tmp_path):
+    shutil.copytree(runs / "other" / "stopped", tmp_path / "run", ignore=shutil.ignore_patterns("checkpoint"))
+    path = tmp_path / "run"
+
+    def read():
+        for arm in gather(arms_of(find_runs([tmp_path]))):
+            tables.of_arm(arm)
+
+    rows = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    of_model = {"lane", "test_accuracy"}
+    meter = {
+        f"bias.{layer}{of}" for layer in ("conv1", "conv2", "conv3") for of in ("", ".share", ".random", ".distance")
+    }
+    assert refused(path / "metrics.jsonl", rows, read) == {"epoch", "bias"} | of_model | meter
+    prior = [row for row in rows if row["lane"] == "prior"]
+    assert refused(path / "metrics.jsonl", prior, read) == {"epoch"} | of_model
+    result = json.loads((path / "result.json").read_text())
+    parts = {"models": of_model, "stopped": {"lane", "epoch", "step", "layer"}, "parameters": {"prior", "dense"}}
+    wanted = {*parts} | {f"{part}.{key}" for part, keys in parts.items() for key in keys}
+    assert refused(path / "result.json", result, read) == wanted
+    env = json.loads((path / "env.json").read_text())
+    assert refused(path / "env.json", env, read) == {"command", "started"}
+
+
+def test_a_search_or_an_experiment_that_lacks_a_key_is_refused_by_the_name_of_the_file(runs, searched, tmp_path):
+    shutil.copy(searched / "a" / "search.json", tmp_path)
+    content = content_of(tmp_path)
+    wanted = {name for name, _ in without_each_key(content)}
+    free = {
+        name for name in wanted if re.match(r"(trials|chosen)\.lane\.(?!every)|chosen.lane.every|final.lane\.", name)
+    }
+    free |= {name for name in wanted if re.match(r"(trials\.alphas|chosen\.alpha|final\.test\.by_seed)\.", name)}
+    assert refused(tmp_path / "search.json", content, lambda: make([tmp_path])) == wanted - free
+    shutil.copy(runs / "main" / "experiment.json", tmp_path)
+    content = json.loads((tmp_path / "experiment.json").read_text())
+    keys = {name for name, _ in without_each_key(content)}
+    assert refused(tmp_path / "experiment.json", content, lambda: make([tmp_path])) == keys
+
+
+@pytest.mark.parametrize("text", ["[]", "3", "null", '"text"', '{"lane": []}', '{"models": 3, "trials": {}}'])
+def test_json_of_another_shape_is_one_line_too(runs, tmp_path, monkeypatch, text):
+    monkeypatch.chdir(tmp_path)
+    for name in ("metrics.jsonl", "times.jsonl", "result.json", "env.json", "experiment.json", "search.json"):
+        shutil.copytree(runs / "other" / "stopped", "run", ignore=shutil.ignore_patterns("checkpoint"))
+        (Path("run") / name).write_text(text)
+        result = CliRunner().invoke(app, ["report", "run"])
+        assert result.exit_code == 2, (name, result.output)
+        assert f"run/{name}" in result.stderr
+        assert result.stderr.count("\n") == 1
+        shutil.rmtree("run")
 
 
 def test_it_needs_no_torch(runs, tmp_path):
@@ -584,6 +809,49 @@ def test_dark_mode_differs_and_both_can_be_read(shown):
     assert shown.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     shown.set_viewport_size({"width": 760, "height": 1000})
     assert shown.evaluate("document.documentElement.scrollWidth") == 760  # nothing scrolls on paper
+
+
+@pytest.fixture
+def shown_searches(page, page_of_searches):
+    page.goto(page_of_searches.as_uri())
+    page.wait_for_selector("section.arm svg .curve")
+    return page
+
+
+def test_a_search_has_its_picture_in_light_and_dark(shown_searches):
+    picture = shown_searches.locator("#search2 img.drawn")
+    assert picture.evaluate("image => image.complete && image.naturalWidth > 2 * image.naturalHeight")  # three panels
+    for scheme, dark in (("light", False), ("dark", True)):
+        shown_searches.emulate_media(color_scheme=scheme)
+        with Image.open(io.BytesIO(picture.screenshot())) as image:
+            grey = np.asarray(image.convert("L"))
+        assert (np.median(grey) < 60) == dark
+        assert np.ptp(grey) > 180  # ink on it
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_searches_fit_the_window(shown_searches, width):
+    shown_searches.set_viewport_size({"width": width, "height": 844})
+    shown_searches.wait_for_timeout(200)
+    assert shown_searches.evaluate("document.documentElement.scrollWidth") == width
+
+
+def test_trials_sort_by_alpha(shown_searches):
+    table = shown_searches.locator("#table-search1-trials")
+    table.get_by_role("button", name="alpha", exact=True).click()
+    k = table.locator("thead th").all_text_contents().index("alpha")
+    alphas = [
+        float(row.locator("th, td").nth(k).get_attribute("data-value")) for row in table.locator("tbody tr").all()
+    ]
+    assert alphas == sorted(alphas)
+    assert (alphas[0], alphas[-1]) == (0, 1)
+
+
+def test_the_axes_of_a_search_are_of_validation_accuracy(shown_searches):
+    for name, label in (("cnn-bars-validation-0-25", "validation accuracy, %"), ("cnn-bars", "test accuracy, %")):
+        for chart in ("alpha", "epochs"):
+            texts = shown_searches.locator(f"#{name}-{chart}-chart .plot text").all_text_contents()
+            assert label in texts
 
 
 def test_it_prints(shown, tmp_path):

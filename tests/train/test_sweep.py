@@ -193,7 +193,7 @@ def test_a_run_that_fails_does_not_take_the_others_down(tmp_path):
     spoiled = plan(BASE, LANES, [0], tmp_path, at_once=99)[0].folder
     spoiled.mkdir(parents=True)
     (spoiled / "config.toml").write_text('network = "mixer"\n')
-    (spoiled / "env.json").write_text("{}")
+    (spoiled / "env.json").write_text('{"command": "", "started": ""}')
     failed, good = sweep(tmp_path)
     assert failed.result is None
     assert "holds another run" in failed.error

@@ -23,22 +23,28 @@ class Report:
 
 
 def make(folders: Sequence[Path], progress: Progress = silent) -> Report:
-    """The report on every run in the folders and below them; nothing is written."""
+    """The report on every run and every search in the folders and below them; nothing is written."""
     for folder in folders:
         if not folder.is_dir():
             raise RunError(f"there is no folder {folder}", "name folders that train, sweep or reproduce have written")
     progress("reading runs", 0, 1)
-    found = data.experiments(folders)
-    arms = data.gather(arms_of(find_runs(folders)), found)
+    found, searches = data.experiments(folders), data.searches(folders)
+    alone = [f for f in folders if any(f.rglob("search.json")) and not any(f.rglob("config.toml"))]
+    arms = data.gather(arms_of(find_runs(folder for folder in folders if folder not in alone)), found)
     files: dict[str, bytes] = {}
     for n, arm in enumerate(arms):
-        progress("drawing figures", n, len(arms))
+        progress("drawing figures", n, len(arms) + len(searches))
         for name, figure in figures.of_arm(arm).items():
             files |= {f"{arm.id}-{name}.{suffix}": drawn for suffix, drawn in figures.written(figure).items()}
         files |= _texts(tables.of_arm(arm).values())
     for n, experiment in enumerate(found, start=1):
         files |= _texts([tables.experiment(n, experiment), tables.verdicts(n, experiment)])
-    return Report(page.html(arms, found, files), files)
+    for n, search in enumerate(searches, start=len(arms)):
+        progress("drawing figures", n, len(arms) + len(searches))
+        drawn = figures.written(figures.of_search(search))
+        files |= {f"{search.id}-trials.{suffix}": content for suffix, content in drawn.items()}
+        files |= _texts(tables.of_search(search).values())
+    return Report(page.html(arms, found, searches, files), files)
 
 
 def _texts(found: Iterable[tables.Table]) -> dict[str, bytes]:

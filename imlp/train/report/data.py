@@ -1,7 +1,6 @@
 """What the page, the figures and the tables all show: plain numbers, gathered from the runs once."""
 
 import dataclasses
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -14,7 +13,7 @@ from imlp.errors import RunError
 from imlp.train.callbacks import Row
 from imlp.train.config import Lane
 from imlp.train.fits import V, fit_v
-from imlp.train.records import Arm, Run, constant_alpha
+from imlp.train.records import MEND, NUMBER, Arm, Run, constant_alpha, read_json
 from imlp.train.report.weights import Weights, first_layer
 
 
@@ -78,6 +77,7 @@ class ArmData:
     id: str  # names its files and its part of the page
     name: str
     key: str
+    measure: str  # test accuracy or validation accuracy
     prior_name: str
     models: list[Model]  # the prior first
     series: list[Series]
@@ -101,30 +101,82 @@ class ArmData:
         return [0.0] * (0.0 in self.alphas) + (decades if len(decades) > 1 else above[:8])
 
 
+@dataclass(frozen=True)
+class SearchData:
+    """A search by what its `search.json` holds."""
+
+    id: str  # names its files and its part of the page
+    folder: Path
+    content: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        return f"Search over {self.content['over']}: {self.content['network']} on {self.content['data']}"
+
+    @property
+    def finished(self) -> bool:
+        return self.content["final"] is not None
+
+    @property
+    def layers(self) -> list[str]:
+        """Those that have an alpha each; none where one alpha is for all of them."""
+        several = [trial["alphas"] for trial in self.content["trials"] if len(trial["alphas"]) > 1]
+        return list(dict.fromkeys(name for alphas in several for name in alphas))
+
+    def holds(self, arm: ArmData) -> bool:
+        """Whether runs of the arm lie in its folder."""
+        return any(Path(run.folder).absolute().is_relative_to(self.folder) for run in arm.runs)
+
+
 def experiments(folders: Iterable[Path]) -> list[dict[str, Any]]:
     """Every `experiment.json` in the folders and below them, each once."""
-    paths = dict.fromkeys(path.resolve() for folder in folders for path in sorted(folder.rglob("experiment.json")))
+    remedy = "let reproduce write it again"
+    return [read_json(path, EXPERIMENT, remedy) for path in _below(folders, "experiment.json")]
+
+
+def searches(folders: Iterable[Path]) -> list[SearchData]:
+    """Every `search.json` in the folders and below them, each once."""
     found = []
-    for path in paths:
-        try:
-            experiment = json.loads(path.read_text())
-            for part, keys in PARTS.items():
-                for row in experiment[part]:
-                    _ = [row[key] for key in keys]
-            _ = [experiment[key] for key in ("name", "title", "asks", "budget", "command")]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            reason = f"{error} is missing" if isinstance(error, KeyError) else error
-            raise RunError(f"cannot read {path}: {reason}", "let reproduce write it again") from error
-        found.append(experiment)
+    for n, path in enumerate(_below(folders, "search.json"), start=1):
+        content = read_json(path, _search, "give the command of that search again")
+        found.append(SearchData(f"search{n}", path.parent, content))
     return found
 
 
-PARTS = {
-    "arms": ("name", "key"),
-    "table": ("arm", "model", "mean", "std", "n", "paper", "paper_std", "difference"),
-    "verdicts": ("claim", "verdict", "because"),
-    "paper": ("arm", "model", "alpha", "value", "std"),
+def _below(folders: Iterable[Path], name: str) -> list[Path]:
+    return list(dict.fromkeys(path.resolve() for folder in folders for path in sorted(folder.rglob(name))))
+
+
+MAYBE = NUMBER | None
+EXPERIMENT = {
+    **dict.fromkeys(("name", "title", "asks", "budget", "command"), str),
+    "arms": [{"name": str, "key": str}],
+    "table": [
+        {"arm": str, "model": str, "n": int} | dict.fromkeys(("mean", "std", "paper", "paper_std", "difference"), MAYBE)
+    ],
+    "verdicts": [dict.fromkeys(("claim", "verdict", "because"), str)],
+    "paper": [{"arm": str, "model": str, "alpha": MAYBE, "value": MAYBE, "std": MAYBE}],
 }
+FINAL = {
+    "title": str, "lane": dict | None, "validation": MAYBE,
+    "test": {"mean": NUMBER, "std": MAYBE, "n": int, "by_seed": {...: NUMBER}},
+}  # fmt: skip
+
+
+def _search(content: dict[str, Any]) -> dict[str, Any]:
+    """The shape of `search.json`; before the end it has no last part."""
+    return {
+        "over": str, "every": str, "network": str, "data": str, "epochs": int, "seed": int,
+        "validation": {"share": NUMBER, "images": int, "of": int},
+        "prior": NUMBER,
+        "trials": [{
+            "number": int, "title": str, "lane": {"every": str}, "kind": str, "alphas": {...: NUMBER}, "state": str,
+            "values": [NUMBER], "value": MAYBE, "run": list,
+        }],
+        "importances": {...: NUMBER},
+        "chosen": {"number": int, "title": str, "lane": dict, "value": NUMBER, "alpha": {...: str}},
+        "final": type(None) if content.get("final") is None else [FINAL],
+    }  # fmt: skip
 
 
 def gather(arms: Sequence[Arm], experiments: Sequence[dict[str, Any]] = ()) -> list[ArmData]:
@@ -182,6 +234,7 @@ def _paper(key: str, experiments: Sequence[dict[str, Any]]) -> list[dict[str, An
 
 
 def _arm(arm: Arm, name: str, identifier: str, paper: list[dict[str, Any]]) -> ArmData:
+    _check_layers(arm)
     series, of = _series(arm)
     alphas = sorted({alpha for lane in arm.lanes if (alpha := constant_alpha(lane)) is not None})
     shades = {alpha: k / max(1, len(alphas) - 1) for k, alpha in enumerate(alphas)}
@@ -194,6 +247,7 @@ def _arm(arm: Arm, name: str, identifier: str, paper: list[dict[str, Any]]) -> A
         id=identifier,
         name=name,
         key=arm.key,
+        measure=arm.measure,
         prior_name=arm.prior_name,
         models=models,
         series=series,
@@ -204,6 +258,18 @@ def _arm(arm: Arm, name: str, identifier: str, paper: list[dict[str, Any]]) -> A
         weights=first_layer(arm),
         warnings=_warnings(arm, runs),
     )
+
+
+def _check_layers(arm: Arm) -> None:
+    """The bias meter measures the same layers in all runs of an arm, and after every epoch."""
+    layers = dict.fromkeys(
+        layer for run in arm.runs for row in run.rows if row["lane"] != "prior" for layer in row["bias"]
+    )
+    for run in arm.runs:
+        for row in (row for row in run.rows if row["lane"] != "prior"):
+            if missing := [layer for layer in layers if layer not in row["bias"]]:
+                where = f"{run.folder / 'metrics.jsonl'}: epoch {row['epoch']}, lane {row['lane']}"
+                raise RunError(f"cannot read {where}: the bias of {missing[0]!r} is missing", MEND)
 
 
 def _series(arm: Arm) -> tuple[list[Series], dict[Lane, int]]:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from imlp.train.report.data import ArmData, Model
+from imlp.train.report.data import ArmData, Model, SearchData
 from imlp.train.report.weights import Weights
 
 if TYPE_CHECKING:
@@ -30,6 +30,16 @@ def of_arm(arm: ArmData) -> dict[str, "Figure"]:
         if isinstance(arm.weights, Weights):
             found["weights"] = weights(arm.weights)
     return found
+
+
+def of_search(found: SearchData) -> "Figure":
+    """Validation accuracy by alpha, a point a trial."""
+    import matplotlib
+
+    from imlp.plot import search_figure
+
+    with matplotlib.rc_context({"text.parse_math": False}):
+        return search_figure(found.content)
 
 
 def written(figure: "Figure") -> dict[str, bytes]:
@@ -72,7 +82,7 @@ def against_alpha(arm: ArmData) -> "Figure":
     axes.set_xscale("symlog", linthresh=least, linscale=1)  # linear from 0 to the least alpha, as wide as a decade
     axes.set_xticks(arm.ticks, [f"{tick:g}" for tick in arm.ticks])
     axes.set_xlim(-0.15 * least if arm.alphas[0] == 0 else least / 1.5, 1.5 * arm.alphas[-1] or least)
-    axes.set(xlabel="alpha (0, then logarithmic)", ylabel="test accuracy, %", title=arm.name)
+    axes.set(xlabel="alpha (0, then logarithmic)", ylabel=f"{arm.measure}, %", title=arm.name)
     low, high = axes.get_ylim()
     axes.set_ylim(max(0, low), min(100, high))
     axes.grid(alpha=0.25)
@@ -93,7 +103,7 @@ def by_epoch(arm: ArmData) -> "Figure":
         low, high = np.clip([mean - spread, mean + spread], 0, 100)
         axes.fill_between(model.epochs, low, high, color=style["color"], alpha=faint, linewidth=0)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    axes.set(xlabel="epoch", ylabel="test accuracy, %", title=arm.name)
+    axes.set(xlabel="epoch", ylabel=f"{arm.measure}, %", title=arm.name)
     axes.grid(alpha=0.25)
     axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
     return figure

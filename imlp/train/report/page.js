@@ -25,7 +25,7 @@ function niceTicks(low, high, wanted) {
   return range(Math.floor(high / step + 1e-9) - first + 1).map(k => Number(((first + k) * step).toPrecision(12)));
 }
 
-function frame(host, { label, xTicks, toUnit, xName, values, focusable = false }) {
+function frame(host, { label, xTicks, toUnit, xName, yName, values, focusable = false }) {
   const width = Math.max(280, host.clientWidth), height = Math.round(Math.min(430, Math.max(270, width * 0.5)));
   const left = 46, right = 12, top = 10, bottom = 44;
   let low = Math.min(...values), high = Math.max(...values);
@@ -47,7 +47,7 @@ function frame(host, { label, xTicks, toUnit, xName, values, focusable = false }
   svg.append(element("path", { class: "axis", d: `M${left},${top}V${height - bottom}H${width - right}` }));
   svg.append(element("text", { x: (left + width) / 2, y: height - 6, "text-anchor": "middle" }, xName));
   const turned = `rotate(-90) translate(${-(height - bottom) / 2} 13)`;
-  svg.append(element("text", { transform: turned, "text-anchor": "middle" }, "test accuracy, %"));
+  svg.append(element("text", { transform: turned, "text-anchor": "middle" }, yName));
   host.replaceChildren(svg);
   return { svg, x, y, left, right: width - right, top, bottom: height - bottom };
 }
@@ -108,7 +108,7 @@ function alphaChart(host, arm) {
   if (prior.mean !== null) spread(prior.mean, prior.std);
   const { svg, x, y, left, right } = frame(host.querySelector(".plot"), {
     label: `${arm.name}: accuracy against alpha; the numbers are in the table above`,
-    xTicks: () => ticks, toUnit: inset, xName: "alpha (0, then logarithmic)", values,
+    xTicks: () => ticks, toUnit: inset, xName: "alpha (0, then logarithmic)", yName: `${arm.measure}, %`, values,
   });
   const legend = [];
   if (prior.mean !== null) {
@@ -164,7 +164,7 @@ function epochChart(host, arm) {
     label: `${arm.name}: accuracy by epoch of ${models.length} models; arrow keys read out an epoch`,
     xTicks: width => niceTicks(1, Math.max(2, last), Math.min(last, width / 70)).filter(t => t % 1 === 0).map(t => [t, String(t)]),
     toUnit: epoch => last > 1 ? 0.02 + 0.96 * (epoch - 1) / (last - 1) : 0.5,
-    xName: "epoch", values: values.length ? values : [0, 100], focusable: true,
+    xName: "epoch", yName: `${arm.measure}, %`, values: values.length ? values : [0, 100], focusable: true,
   });
   for (const m of models) {
     const style = laneStyle(m), high = m.epochs.map((e, k) => [x(e), y(m.accuracy[k] + (m.spread[k] ?? 0))]);

@@ -13,12 +13,23 @@ from typing import Any
 import imlp
 from imlp.train.fits import V
 from imlp.train.report import tables
-from imlp.train.report.data import ArmData
+from imlp.train.report.data import ArmData, SearchData
 from imlp.train.report.weights import Weights, png
 
 TYPES = {"png": "image/png", "svg": "image/svg+xml", "csv": "text/csv", "tex": "application/x-tex"}
 NAMES = {"png": "PNG", "svg": "SVG", "csv": "CSV", "tex": "LaTeX"}
 WHAT = "What was asked"  # heads the only experiment, whose title heads the page
+GO_ON = "the same search command goes on with it."
+OVER = {
+    "alpha": "one alpha for all layers",
+    "alpha-per-layer": "an alpha for each layer",
+    "schedule": "the kind of schedule and its alpha",
+}
+CADENCES = {
+    "epoch": "once an epoch",
+    "step": "every step",
+    "both": "once an epoch or every step, which was searched too",
+}
 MARKS = {"holds": "✓", "fails": "✗", "cannot tell": "?"}  # before the word, for those who see no colour
 DRAWN = (  # what the script needs of a model
     "title", "alpha", "prior", "mean", "std", "epochs", "accuracy", "spread", "seeds", "layers", "random", "share",
@@ -26,16 +37,22 @@ DRAWN = (  # what the script needs of a model
 )  # fmt: skip
 
 
-def html(arms: Sequence[ArmData], experiments: Sequence[dict[str, Any]], files: Mapping[str, bytes]) -> str:
+def html(
+    arms: Sequence[ArmData],
+    experiments: Sequence[dict[str, Any]],
+    searches: Sequence[SearchData],
+    files: Mapping[str, bytes],
+) -> str:
     """The whole page; `files` are what its links hand out."""
     here = resources("imlp.train.report")
     title = " · ".join(experiment["title"] for experiment in experiments) or "Runs of imlp"
-    body = [_header(title, arms), *(_warnings(arms)), *_contents(arms, experiments)]
+    body = [_header(title, arms), *_warnings(arms, searches), *_contents(arms, experiments, searches)]
     body += [
         _experiment(n, experiment, arms, files, many=len(experiments) > 1)
         for n, experiment in enumerate(experiments, start=1)
     ]
-    body += [_arm(n, arm, files) for n, arm in enumerate(arms)]
+    body += [_search(search, arms, files) for search in searches]
+    body += [_arm(n, arm, searches, files) for n, arm in enumerate(arms)]
     return Template((here / "page.html").read_text("utf-8")).substitute(
         title=escape(title),
         style=(here / "page.css").read_text("utf-8"),
@@ -56,8 +73,8 @@ def _json(value: Any) -> str:
 def _drawn(arm: ArmData) -> dict[str, Any]:
     series = [{**dataclasses.asdict(s), "fit": _fit(s.fit)} for s in arm.series]
     models = [{name: getattr(model, name) for name in DRAWN} for model in arm.models]
-    own = {"id": arm.id, "name": arm.name, "prior": arm.prior_name, "paper": arm.paper, "ticks": arm.ticks}
-    return _short({**own, "models": models, "series": series})
+    own = {"id": arm.id, "name": arm.name, "measure": arm.measure, "prior": arm.prior_name, "ticks": arm.ticks}
+    return _short({**own, "paper": arm.paper, "models": models, "series": series})
 
 
 def _fit(fit: V | None) -> dict[str, float] | None:
@@ -96,17 +113,21 @@ def _number(n: int, what: str) -> str:
     return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
 
 
-def _warnings(arms: Sequence[ArmData]) -> list[str]:
-    lines = "".join(f"<li>{escape(text)}</li>" for arm in arms for text in arm.warnings)
+def _warnings(arms: Sequence[ArmData], searches: Sequence[SearchData]) -> list[str]:
+    found = [text for arm in arms for text in arm.warnings]
+    found += [f"{search.name} is unfinished; {GO_ON}" for search in searches if not search.finished]
+    lines = "".join(f"<li>{escape(text)}</li>" for text in found)
     return [f"<aside class='warning' aria-label='Warnings'><h2>Not all is there</h2><ul>{lines}</ul></aside>"] * (
         lines != ""
     )
 
 
-def _contents(arms: Sequence[ArmData], experiments: Sequence[dict[str, Any]]) -> list[str]:
+def _contents(
+    arms: Sequence[ArmData], experiments: Sequence[dict[str, Any]], searches: Sequence[SearchData]
+) -> list[str]:
     titles = [experiment["title"] for experiment in experiments] if len(experiments) > 1 else [WHAT] * len(experiments)
     links = [(f"experiment{n}", title) for n, title in enumerate(titles, start=1)]
-    links += [(arm.id, arm.name) for arm in arms]
+    links += [(search.id, search.name) for search in searches] + [(arm.id, arm.name) for arm in arms]
     items = "".join(f'<li><a href="#{escape(to)}">{escape(text)}</a></li>' for to, text in links)
     return [f"<nav aria-label='Contents'><ul>{items}</ul></nav>"] * (len(links) > 1)
 
@@ -147,11 +168,55 @@ def _class(verdict: str) -> str:
     return {"holds": "holds", "fails": "fails"}.get(verdict, "unclear")
 
 
-def _arm(n: int, arm: ArmData, files: Mapping[str, bytes]) -> str:
+def _search(found: SearchData, arms: Sequence[ArmData], files: Mapping[str, bytes]) -> str:
+    own, content = tables.of_search(found), found.content
+    held, best = content["validation"], content["chosen"]
+    states = [trial["state"] for trial in content["trials"]]
+    counts = ", ".join(f"{states.count(state)} {escape(state)}" for state in dict.fromkeys(states))
+    every = CADENCES.get(content["every"], f"every {content['every']} steps")
+    links = ", ".join(f'<a href="#{arm.id}">{escape(arm.name)}</a>' for arm in arms if found.holds(arm))
+    matters = ", ".join(f"{escape(name)} {share:.0%}" for name, share in content["importances"].items())
+    caption = (
+        f"A point a trial: its last accuracy on the {held['images']:,} images held out. A cross was stopped early, the "
+        "star is the choice, the dashed line the prior. Alpha 0 stands left of the logarithmic axis."
+    )
+    again = "Trained once more, on all training images; the validation accuracy is what the search saw before that."
+    picture = (
+        f'<div class="scroll" role="region" tabindex="0" aria-label="Trials by alpha"><img class="drawn" '
+        f'src="{_uri("svg", files[f"{found.id}-trials.svg"])}" '
+        'alt="Validation accuracy of each trial by alpha; the numbers are in the table below"></div>'
+    )
+    parts = [
+        f'<section class="search" id="{found.id}" aria-labelledby="{found.id}-title">',
+        f'<h2 id="{found.id}-title">{escape(found.name)}{"" if found.finished else " (unfinished)"}</h2>',
+        f"<p>Searched: {escape(OVER.get(content['over'], content['over']))}, mixed {escape(every)}. "
+        f"{_number(len(states), 'trial')} ({counts}) of at most {_number(content['epochs'], 'epoch')}, "
+        f"seed {content['seed']}, judged by their accuracy on {held['images']:,} of {held['of']:,} training images, "
+        "which were held out; the test images have no part in the choice.</p>",
+        f"<p class='quiet'>Its runs: {links}</p>" if links else "",
+        f"<h3>{'Chosen' if found.finished else 'The best so far'}</h3>",
+        f"<p>Trial {best['number']}, {escape(best['title'])}: validation accuracy {best['value']:.2f} % "
+        f"(the prior {content['prior']:.2f} %).</p>",
+        _table(own["chosen"], files),
+        "<h3>On the test images</h3>",
+        f"<p class='quiet'>{again}</p>{_table(own['final'], files)}"
+        if "final" in own
+        else f"<p>There is no test yet; {GO_ON}</p>",
+        f"<figure><h3>Trials</h3>{picture}<figcaption>{caption}</figcaption>"
+        f"{_downloads('Trials by alpha', f'{found.id}-trials', ('png', 'svg'), files)}</figure>",
+        f"<p>What matters for validation accuracy: {matters}.</p>" if matters else "",
+        _table(own["trials"], files),
+        "</section>",
+    ]
+    return "\n".join(filter(None, parts))
+
+
+def _arm(n: int, arm: ArmData, searches: Sequence[SearchData], files: Mapping[str, bytes]) -> str:
     own = tables.of_arm(arm)
     parts = [
         f'<section class="arm" id="{arm.id}" aria-labelledby="{arm.id}-title">',
         f'<h2 id="{arm.id}-title">{escape(arm.name)}</h2>',
+        *_held_out(arm, searches),
         _table(own["results"], files),
         *_alpha(n, arm, own, files),
         *_epochs(n, arm, own, files),
@@ -167,6 +232,14 @@ def _arm(n: int, arm: ArmData, files: Mapping[str, bytes]) -> str:
     return "\n".join(parts)
 
 
+def _held_out(arm: ArmData, searches: Sequence[SearchData]) -> list[str]:
+    if arm.measure != "validation accuracy":
+        return []
+    links = [f' (<a href="#{search.id}">{escape(search.name)}</a>)' for search in searches if search.holds(arm)]
+    about = "every accuracy here is on training images that were held out, none on the test images."
+    return [f"<p>Trials of a search{''.join(links)}: {about}</p>"]
+
+
 def _alpha(n: int, arm: ArmData, own: Mapping[str, tables.Table], files: Mapping[str, bytes]) -> list[str]:
     if f"{arm.id}-alpha.svg" not in files:
         return []
@@ -176,7 +249,7 @@ def _alpha(n: int, arm: ArmData, own: Mapping[str, tables.Table], files: Mapping
     fits = (
         lines + _folded("The fits as a table", _table(own["fits"], files)) if lines else f"<p class='quiet'>{few}</p>"
     )
-    return [_chart("alpha", n, arm, "Accuracy against alpha", caption, files), fits]
+    return [_chart("alpha", n, arm, f"{arm.measure.capitalize()} against alpha", caption, files), fits]
 
 
 def _sentence(name: str, fit: V) -> str:
@@ -200,7 +273,7 @@ def _epochs(n: int, arm: ArmData, own: Mapping[str, tables.Table], files: Mappin
         "Choose lanes below; in the chart, the arrow keys read out an epoch."
     )
     table = _folded("The numbers by epoch", _table(own["by_epoch"], files))
-    return [_chart("epochs", n, arm, "Accuracy by epoch", caption, files), table]
+    return [_chart("epochs", n, arm, f"{arm.measure.capitalize()} by epoch", caption, files), table]
 
 
 def _bias(n: int, arm: ArmData, own: Mapping[str, tables.Table], files: Mapping[str, bytes]) -> list[str]:

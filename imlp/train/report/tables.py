@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from imlp.train.report.data import ArmData
+from imlp.train.report.data import ArmData, SearchData
 
 Cell = str | float | int | None
 LONG = 48  # letters; a cell with more is broken into lines
@@ -157,7 +157,7 @@ def results(arm: ArmData) -> Table:
         ]
         for model in arm.models
     ]  # fmt: skip
-    return Table(f"{arm.id}-results", f"Test accuracy after the last epoch: {arm.name}", columns, rows)
+    return Table(f"{arm.id}-results", f"{arm.measure.capitalize()} after the last epoch: {arm.name}", columns, rows)
 
 
 def fits(arm: ArmData) -> Table | None:
@@ -181,7 +181,8 @@ def by_epoch(arm: ArmData) -> Table:
     columns = [Column("epoch", "count"), *(Column(model.title, "percent") for model in arm.models)]
     at = [dict(zip(model.epochs, model.accuracy, strict=True)) for model in arm.models]
     rows = [[epoch, *(own.get(epoch) for own in at)] for epoch in epochs]
-    return Table(f"{arm.id}-by-epoch", f"Test accuracy by epoch, %, mean over seeds: {arm.name}", columns, rows)
+    title = f"{arm.measure.capitalize()} by epoch, %, mean over seeds: {arm.name}"
+    return Table(f"{arm.id}-by-epoch", title, columns, rows)
 
 
 def bias(arm: ArmData) -> Table | None:
@@ -241,3 +242,59 @@ def of_arm(arm: ArmData) -> dict[str, Table]:
         "environment": pairs(arm, "environment", "Environment", arm.environment),
     }  # fmt: skip
     return {name: table for name, table in found.items() if table is not None}
+
+
+def trials(found: SearchData) -> Table:
+    """Every trial, the best first and those that were stopped early last."""
+    layers = found.layers
+    columns = [
+        Column("lane"), Column("validation accuracy, %", "percent"), Column("after epoch", "count"), Column("state"),
+        *([Column(f"alpha {layer}", "alpha") for layer in layers] or [Column("alpha", "alpha")]),
+        Column("schedule"), Column("mixed every"), Column("trial", "count"), Column("run"),
+    ]  # fmt: skip
+    content = found.content
+    ordered = sorted(content["trials"], key=lambda t: (t["state"] != "complete", -(t["value"] or 0), t["number"]))
+    rows: list[list[Cell]] = [
+        [
+            _marked(trial["title"], chosen=trial["number"] == content["chosen"]["number"]), trial["value"],
+            len(trial["values"]), trial["state"],
+            *(trial["alphas"].get(layer, trial["alphas"].get("all layers")) for layer in layers or [""]),
+            trial["kind"], trial["lane"]["every"], trial["number"], ", lane ".join(map(str, trial["run"])),
+        ]
+        for trial in ordered
+    ]  # fmt: skip
+    return Table(f"{found.id}-trials", f"Trials: {found.name}", columns, rows)
+
+
+def chosen(found: SearchData) -> Table:
+    """The alpha of each layer."""
+    rows = list(found.content["chosen"]["alpha"].items())
+    return Table(f"{found.id}-chosen", f"Chosen: {found.name}", [Column("layer"), Column("alpha", "alpha")], rows)
+
+
+def final(found: SearchData) -> Table | None:
+    """The choice on the test images, beside the prior and the known lanes; None before the end."""
+    own = found.content["final"] or ()
+    seeds = sorted({seed for row in own for seed in row["test"]["by_seed"]}, key=lambda seed: (len(seed), seed))
+    columns = [
+        Column("model"), Column("validation accuracy, %", "percent"), Column("test accuracy, mean, %", "percent"),
+        Column("std", "percent"), Column("n", "count"), *(Column(f"seed {seed}", "percent") for seed in seeds),
+    ]  # fmt: skip
+    rows: list[list[Cell]] = [
+        [
+            _marked(row["title"], chosen=row["lane"] == found.content["chosen"]["lane"]), row["validation"],
+            *(row["test"][key] for key in ("mean", "std", "n")), *(row["test"]["by_seed"].get(seed) for seed in seeds),
+        ]
+        for row in own
+    ]  # fmt: skip
+    return Table(f"{found.id}-final", f"On the test images: {found.name}", columns, rows) if rows else None
+
+
+def _marked(title: str, *, chosen: bool) -> str:
+    return f"{title} (chosen)" if chosen else title
+
+
+def of_search(found: SearchData) -> dict[str, Table]:
+    """All tables of a search by what they show."""
+    own = {"trials": trials(found), "chosen": chosen(found), "final": final(found)}
+    return {name: table for name, table in own.items() if table is not None}
