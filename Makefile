@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 # what the tests must find; CI adds a browser: make test ALSO=chromium
-REQUIRE := accel,cupy,nvrtc,g++,onnx,optuna,sphinx,tensorboard
+REQUIRE := accel,cupy,nvrtc,g++,onnx,optuna,ray,sphinx,tensorboard
 
 .PHONY: demo test test-gpu lint docs notebooks clean
 
@@ -11,7 +11,7 @@ demo: .venv/demo.installed
 	$(BIN)/python cli.py plot runs/demo
 
 test: .venv/test.installed
-	IMLP_REQUIRE=$(REQUIRE),$(ALSO) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+	IMLP_REQUIRE=$(REQUIRE),$(ALSO) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
 
 test-gpu: .venv/test.installed
 	IMLP_REQUIRE=accel,cupy,gpu $(BIN)/python -m pytest -m gpu
@@ -34,7 +34,7 @@ clean:
 
 .venv/demo.installed: EXTRAS := accel
 .venv/docs.installed: EXTRAS := accel,docs
-.venv/test.installed: EXTRAS := accel,cuda12,onnx,search,tensorboard,docs,dev
+.venv/test.installed: EXTRAS := accel,cuda12,onnx,ray,search,tensorboard,docs,dev
 .venv/%.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "imlp needs Python 3.11 or newer; try: make PYTHON=python3.12")'
 	@echo "Setting up .venv with '$(EXTRAS)': the first time this downloads PyTorch (a few minutes, about 6 GB)."

@@ -33,6 +33,8 @@ def _missing(name: str) -> str | None:
             case "sphinx":
                 import furo  # noqa: F401
                 import myst_parser  # noqa: F401
+            case "ray":
+                import ray  # noqa: F401
             case "g++":
                 return None if shutil.which("g++") else "g++ is not installed"
             case "chromium":

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from imlp.commands.console import err, out
 from imlp.train.callbacks import Callback, Row
-from imlp.train.loop import Trainer
+from imlp.train.loop import LOG, Trainer
 from imlp.train.sweep import Outcome, Task
 
 SHOWN = 20  # runs in the table at a time: those under way, then the last to end, then the next to come
@@ -79,7 +79,9 @@ class Board:
         line.epoch = outcome.result["epochs"] if outcome.result else line.epoch
         self._advance(line, outcome.task.config.epochs)
         if outcome.error:
-            self.warned(outcome.task, f"failed: {outcome.error}")
+            log = outcome.task.folder / LOG
+            where = f" (traceback: {log})" if log.exists() else ""
+            self.warned(outcome.task, f"failed: {outcome.error}{where}")
         elif waited and not self.live and not self.quiet:
             out.print(f"{_title(outcome.task)}: done already", soft_wrap=True)
 

@@ -16,6 +16,7 @@ from rich.table import Table
 from imlp.backend import backend as get_backend
 from imlp.commands.board import Board
 from imlp.commands.console import err, out, print_json
+from imlp.commands.engine import Address, Cpus, Engine, Gpus, started
 from imlp.commands.progress import watched
 from imlp.commands.sweep import arm_of, failures, run_sweep
 from imlp.commands.train import config_of, duration, load_data, settings_as_options
@@ -53,6 +54,10 @@ def reproduce(
         int | None, _option("Lanes in one run. Default: as many as memory allows.", "--lanes-at-once", min=1)
     ] = None,
     page: Annotated[bool, _option("Write FOLDER/report.html at the end.", "--report/--no-report")] = True,
+    engine: Engine = "local",
+    address: Address = None,
+    cpus: Cpus = None,
+    gpus: Gpus = None,
     check: Annotated[bool, _option("Check the network against the reference.", "--verify/--no-verify")] = True,
     quiet: Annotated[bool, _option("Print only warnings and the result.", "--quiet")] = False,
     json: Annotated[bool, _option("Print only the result, as JSON.", "--json")] = False,
@@ -79,16 +84,18 @@ def reproduce(
     folder = out_folder or _folder(experiment, budget, trials, given)
     board, arms, failed, seeds = Board(quiet=quiet or json), {}, [], seeds or experiment.seeds(budget)
     first = given.get("seed", 0)
-    for trial in trials:
-        get_backend(trial.base.backend)
-        data = load_data(trial.base, quiet=quiet or json)
-        where = folder / re.sub(r"\W+", "-", trial.name.lower())
-        span = range(first, first + seeds)
-        if board.lines:
-            board = Board(quiet=quiet or json)
-        outcomes = run_sweep(trial.base, trial.lanes, span, where, data, board, at_once=at_once, check=check)
-        failed += failures(outcomes)
-        arms[trial.name] = arm_of(outcomes)
+    with started(engine, address, cpus, gpus, quiet=quiet or json) as cluster:
+        for trial in trials:
+            get_backend(trial.base.backend)
+            data = load_data(trial.base, quiet=quiet or json)
+            where = folder / re.sub(r"\W+", "-", trial.name.lower())
+            span = range(first, first + seeds)
+            if board.lines:
+                board = Board(quiet=quiet or json)
+            ways: dict[str, Any] = {"at_once": at_once, "check": check, "cluster": cluster}
+            outcomes = run_sweep(trial.base, trial.lanes, span, where, data, board, **ways)
+            failed += failures(outcomes)
+            arms[trial.name] = arm_of(outcomes)
     command = shlex.join(["python", "cli.py", *sys.argv[1:]])
     outcome = experiment.outcome(arms, budget=budget, command=command)
     with write_whole(folder / "experiment.json") as file:

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -11,15 +11,19 @@ from rich.table import Table
 from imlp.backend import backend as get_backend
 from imlp.commands.board import Board
 from imlp.commands.console import err, out, print_json
+from imlp.commands.engine import Address, Cpus, Engine, Gpus, started
 from imlp.commands.train import config_of, load_data, settings_as_options, stopping_on_signals, verify_first
 from imlp.errors import ConfigError
 from imlp.train import machine
 from imlp.train.config import Config, Lane
 from imlp.train.data import Dataset
 from imlp.train.fits import fit_v
-from imlp.train.loop import Interrupted, Trainer
+from imlp.train.loop import LOG, Interrupted, Trainer
 from imlp.train.records import Arm, Score, arms_of, base_identity, find_runs
 from imlp.train.sweep import Outcome, lanes_at_once, lanes_of, plan, run_here
+
+if TYPE_CHECKING:
+    from imlp.train.cluster import Cluster
 
 SWEEP = "This sweep"
 
@@ -41,6 +45,10 @@ def sweep(
     at_once: Annotated[
         int | None, _option("Lanes in one run. Default: as many as memory allows.", "--lanes-at-once", min=1)
     ] = None,
+    engine: Engine = "local",
+    address: Address = None,
+    cpus: Cpus = None,
+    gpus: Gpus = None,
     check: Annotated[bool, _option("Check the network against the reference.", "--verify/--no-verify")] = True,
     quiet: Annotated[bool, _option("Print only warnings and the result.", "--quiet")] = False,
     json: Annotated[bool, _option("Print only the result, as JSON.", "--json")] = False,
@@ -55,6 +63,7 @@ def sweep(
     - `sweep --alphas 0,1e-4..1:13log --seeds 3`: figure 2 on the embedded data set
     - `sweep --alphas 0,0.01,1 --every epoch,step`: both cadences; `step` mixes after every step
     - `sweep --alphas decay:0.5:1,decay:0.5:4 --data cifar10 --epochs 20`: schedules
+    - `sweep --seeds 5 --engine ray --address auto`: the same on all machines of a Ray cluster (docs/scale.md)
     """
     every = settings.pop("every", "epoch")
     if "alpha" in settings:
@@ -68,7 +77,8 @@ def sweep(
     data = load_data(base, quiet=quiet or json)
     board = Board(quiet=quiet or json)
     span = range(base.seed, base.seed + seeds)
-    outcomes = run_sweep(base, lanes, span, folder, data, board, at_once=at_once, check=check)
+    with started(engine, address, cpus, gpus, quiet=quiet or json) as cluster:
+        outcomes = run_sweep(base, lanes, span, folder, data, board, at_once=at_once, check=check, cluster=cluster)
     arm = arm_of(outcomes)
     if json:
         print_json({"folder": str(folder), "failed": failures(outcomes), "models": [as_json(s) for s in arm.scores]})
@@ -91,15 +101,21 @@ def run_sweep(
     *,
     at_once: int | None = None,
     check: bool = True,
+    cluster: "Cluster | None" = None,
 ) -> list[Outcome]:
-    """Plan it and run it here, with a display; a signal ends it with nothing lost."""
+    """Plan it and run it, here or on a cluster, with a display; a signal ends it with nothing lost."""
     probe = Trainer(dataclasses.replace(base, lanes=tuple(lanes), seed=seeds[0]), data, folder)
-    tasks = plan(base, lanes, seeds, folder, at_once=at_once or lanes_at_once(base, data, len(lanes)))
+    room = cluster.room(base) if cluster is not None else None
+    tasks = plan(base, lanes, seeds, folder, at_once=at_once or lanes_at_once(base, data, len(lanes), room))
     if check and base.backend == "accel" and not all(task.finished for task in tasks):
         with machine.settings(base):
             verify_first(probe, quiet=board.quiet)
     try:
-        return run_here(tasks, data, board, stopping_on_signals)
+        if cluster is None:
+            return run_here(tasks, data, board, stopping_on_signals)
+        from imlp.train.cluster import run_on_ray
+
+        return run_on_ray(tasks, data, board, stopping_on_signals, cluster=cluster)
     except Interrupted as stop:
         board.close()
         err.print(f"{stop.problem}; nothing is lost: give the same command again", soft_wrap=True)
@@ -117,7 +133,12 @@ def arm_of(outcomes: Sequence[Outcome]) -> Arm:
 
 
 def failures(outcomes: Sequence[Outcome]) -> list[dict[str, str]]:
-    return [{"run": str(o.task.folder), "error": o.error} for o in outcomes if o.error is not None]
+    """The runs that failed, why, and where the traceback is."""
+    return [
+        {"run": str(o.task.folder), "error": o.error, "log": str(o.task.folder / LOG)}
+        for o in outcomes
+        if o.error is not None
+    ]
 
 
 def as_json(score: Score) -> dict[str, Any]:

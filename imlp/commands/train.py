@@ -27,6 +27,7 @@ from imlp.train.callbacks import Callback, TensorBoard
 from imlp.train.config import Config, Lane
 from imlp.train.loop import Interrupted, Trainer
 from imlp.train.records import PRIORS
+from imlp.train.sweep import Stoppable
 
 TRAINED_WITH = ("bias", "apply", "gradients", "interpolate", "project")  # `verify` checks the others too
 RUN = "This run"
@@ -202,11 +203,11 @@ def verify_first(trainer: Trainer, *, quiet: bool) -> None:
 
 
 @contextmanager
-def stopping_on_signals(trainer: Trainer) -> Iterator[None]:
+def stopping_on_signals(run: Stoppable) -> Iterator[None]:
     """SIGINT and SIGTERM ask the run to save and stop after its step; a second one ends it at once."""
 
     def ask(number: Any, frame: Any) -> None:
-        trainer.stop_requested = signal.Signals(number).name
+        run.stop_requested = signal.Signals(number).name
         signal.signal(number, before[number])
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}

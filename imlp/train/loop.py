@@ -33,8 +33,9 @@ from imlp.train.path import PLAYS, PriorPath
 SAVED = ("active", "epoch", "step", "rows", "stopped", "times")  # of a State, beside its models and losses
 OWN = (  # the files of a run
     "config.toml", "env.json", "metrics.jsonl", "times.jsonl", "result.json", "run.png", "checkpoint", "stopped-lane*",
-    "tensorboard", "lane*.*", "prior.*", "prior-path", "plays.json", ".*.part",
+    "tensorboard", "lane*.*", "prior.*", "prior-path", "plays.json", "error.log", ".*.part",
 )  # fmt: skip
+LOG = "error.log"  # of a run of a sweep that has failed: the traceback
 ORDER, CROPS = 1, 2  # streams of the seed; 0 is the initial weights
 EVALUATE = 1000  # images at a time
 QUICK = 1.0  # seconds: a checkpoint that takes less is written after every epoch,

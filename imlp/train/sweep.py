@@ -7,6 +7,7 @@ was interrupted goes on, so the same sweep can be given again and again, with mo
 import dataclasses
 import re
 import shutil
+import traceback
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -15,13 +16,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from imlp.errors import AlphaError, ConfigError, ImlpError
-from imlp.files import make_folder
+from imlp.errors import AlphaError, ConfigError, FileError, ImlpError
+from imlp.files import make_folder, write_whole
 from imlp.train import machine
-from imlp.train.callbacks import Callback
+from imlp.train.callbacks import Callback, Row
 from imlp.train.config import Config, Lane
 from imlp.train.data import Dataset
-from imlp.train.loop import Interrupted, Trainer
+from imlp.train.loop import LOG, Interrupted, Trainer
 from imlp.train.path import FOLDER as PATH_FOLDER
 from imlp.train.path import PLAYS, PriorPath
 from imlp.train.records import find_runs
@@ -126,21 +127,22 @@ def _with_record(tasks: list[Task]) -> list[Task]:
         return tasks
     common: dict[str, Any] = {"recorder": recorder.folder, "cadences": tuple(sorted(cadences))}
     return [
-        dataclasses.replace(task, **common) if task in (recorder, *fresh) or _plays(task) else task for task in tasks
+        dataclasses.replace(task, **common) if task in (recorder, *fresh) or is_player(task) else task for task in tasks
     ]
 
 
-def _plays(task: Task) -> bool:
+def is_player(task: Task) -> bool:
+    """Whether it was begun with the prior of another run of its seed."""
     return (task.folder / PLAYS).exists()
 
 
-def lanes_at_once(base: Config, data: Dataset, lanes: int) -> int:
-    """As many lanes as fit into the memory that is free, at least one."""
+def lanes_at_once(base: Config, data: Dataset, lanes: int, free: float | None = None) -> int:
+    """As many lanes as fit into the memory that is free, at least one; `free` where the runs are not here."""
     network = base.make_network(data.image, data.n_classes)
     itemsize = np.dtype("float64" if base.backend == "reference" else base.dtype).itemsize
     sizes = {"batch": base.batch, "itemsize": itemsize, "images": len(data.x) + len(data.x_test)}
     need = machine.memory(network, lanes=1, **sizes)
-    room = SHARE * machine.free_memory(machine.device(base)) - need["once"]
+    room = SHARE * (machine.free_memory(machine.device(base)) if free is None else free) - need["once"]
     return max(1, min(lanes, int(room // need["lane"])))
 
 
@@ -154,12 +156,24 @@ class Watcher(Protocol):
         """Those that hear the run of a task."""
         ...
 
+    def update(self, task: Task, *, done: float, rows: Sequence[Row] = (), where: str = "") -> None:
+        """News of a run that is far away: epochs done, parts included, and the rows of one that has just ended."""
+
+    def warned(self, task: Task, text: str) -> None:
+        """Something that the user should know and that does not stop the run."""
+
     def ended(self, outcome: Outcome) -> None:
         """After each run, whatever came of it."""
 
 
+class Stoppable(Protocol):
+    """What a signal's handler can ask to stop: a trainer here, or the driver of many elsewhere."""
+
+    stop_requested: str | None
+
+
 def run_here(
-    tasks: Sequence[Task], data: Dataset, watcher: Watcher, guard: Callable[[Trainer], AbstractContextManager[None]]
+    tasks: Sequence[Task], data: Dataset, watcher: Watcher, guard: Callable[[Stoppable], AbstractContextManager[None]]
 ) -> list[Outcome]:
     """One task after the other on this machine. One that fails for its own reasons does not take the others down."""
     outcomes = []
@@ -167,31 +181,52 @@ def run_here(
     for task in tasks:
         outcomes.append(run_task(task, data, watcher.callbacks(task), guard))
         watcher.ended(outcomes[-1])
-    for recorder in {task.recorder for task in tasks if task.recorder is not None}:
+    drop_records(outcomes)
+    return outcomes
+
+
+def drop_records(outcomes: Sequence[Outcome]) -> None:
+    """Delete each record of a prior that no run needs any more."""
+    for recorder in {o.task.recorder for o in outcomes if o.task.recorder is not None}:
         if all(outcome.result for outcome in outcomes if outcome.task.recorder == recorder):
             shutil.rmtree(recorder / PATH_FOLDER, ignore_errors=True)
-    return outcomes
+
+
+def write_log(folder: Path) -> None:
+    """Leave the traceback of the error under way beside the run's files."""
+    try:
+        make_folder(folder)
+        with write_whole(folder / LOG) as file:
+            file.write(traceback.format_exc().encode())
+    except FileError:
+        pass  # the error under way says more
 
 
 def run_task(
     task: Task,
     data: Dataset,
     callbacks: Sequence[Callback],
-    guard: Callable[[Trainer], AbstractContextManager[None]] = lambda trainer: nullcontext(),
+    guard: Callable[[Stoppable], AbstractContextManager[None]] = lambda trainer: nullcontext(),
 ) -> Outcome:
-    """Start the run, or go on with it, or take its result; `Interrupted` is for the caller."""
+    """Start the run, or go on with it, or take its result; `Interrupted` is for the caller.
+
+    A run that fails leaves its traceback in its folder, as `error.log`.
+    """
     try:
         trainer = Trainer(task.config, data, task.folder, [*task.callbacks, *callbacks])
         found = trainer.finished()
         if found is not None:
             return Outcome(task, found)
         trainer.path = _path(task, trainer)
-        lost = _plays(task) and trainer.path is None  # its record is gone, and it has no moments to go on with
+        lost = is_player(task) and trainer.path is None  # its record is gone, and it has no moments to go on with
         with guard(trainer):
-            return Outcome(task, trainer.run(resume=True, again=lost))
+            result = trainer.run(resume=True, again=lost)
+        (task.folder / LOG).unlink(missing_ok=True)
+        return Outcome(task, result)
     except Interrupted:
         raise
     except ImlpError as error:
+        write_log(task.folder)
         return Outcome(task, None, str(error))
 
 
@@ -205,7 +240,7 @@ def _path(task: Task, trainer: Trainer) -> PriorPath | None:
     path = PriorPath(task.recorder, trainer.network, own if plays else task.cadences, **options)
     started = (task.folder / "config.toml").exists()
     if plays:
-        return path if path.complete(epochs) and (_plays(task) or not started) else None
+        return path if path.complete(epochs) and (is_player(task) or not started) else None
     if not path.folder.is_dir():
         make_folder(task.folder)
         if started or path.bytes(epochs) > DISK * shutil.disk_usage(task.folder).free:
