@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from imlp import networks
 from imlp.cli import app
 
 ROOT = Path(__file__).parents[1]
@@ -48,6 +50,7 @@ def test_its_examples_run(page, tmp_path, monkeypatch):
     needs("accel")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("IMLP_DATA", str(tmp_path / "data"))
+    monkeypatch.setattr(networks, "NETWORKS", networks.NETWORKS.copy())  # a page may add to them
     names: dict = {"__name__": page.stem}
     for number, block in enumerate(blocks(page)):
         code, where = block["code"], f"{page.name}, block {number}"
@@ -94,6 +97,8 @@ def problem(words: list[str]) -> str:
         case ["make", *targets]:
             known = re.findall(r"^(\S+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
             return ", ".join({*targets} - {*known})
+        case ["python", "-m", module, *_]:
+            return "" if find_spec(module) else module
         case ["python" | "bash", script, *_]:
             return "" if (ROOT / script).is_file() else script
         case ["pip", "install", "-e", package]:

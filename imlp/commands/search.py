@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -11,6 +11,7 @@ from rich.table import Table
 from imlp.backend import backend as get_backend
 from imlp.commands.board import Board
 from imlp.commands.console import err, out, print_json
+from imlp.commands.engine import Address, Cpus, Engine, Gpus, started
 from imlp.commands.train import config_of, load_data, settings_as_options, stopping_on_signals, verify_first
 from imlp.errors import ConfigError
 from imlp.train import machine
@@ -19,6 +20,9 @@ from imlp.train.data import Dataset
 from imlp.train.loop import Interrupted, Trainer
 from imlp.train.search import Search
 from imlp.train.sweep import Outcome, Task, run_here
+
+if TYPE_CHECKING:
+    from imlp.train.cluster import Cluster
 
 SEARCH = "This search"
 SHOWN = 10  # trials in the table
@@ -56,7 +60,10 @@ def search(
             "--storage",
         ),
     ] = None,
-    engine: Annotated[str, _option("Where to run: local.", "--engine")] = "local",
+    engine: Engine = "local",
+    address: Address = None,
+    cpus: Cpus = None,
+    gpus: Gpus = None,
     check: Annotated[bool, _option("Check the network against the reference.", "--verify/--no-verify")] = True,
     quiet: Annotated[bool, _option("Print only warnings and the result.", "--quiet")] = False,
     json: Annotated[bool, _option("Print only the result, as JSON.", "--json")] = False,
@@ -72,12 +79,11 @@ def search(
     - `search --trials 24`: one alpha for all layers, from 1e-4 to 1 and 0
     - `search --over alpha-per-layer --every both`: one for each layer, after every epoch or after every step
     - `search --over schedule --data cifar10 --epochs 20 --seeds 3`: constant, decaying, at the end, or once
+    - `search --engine ray --address auto`: on all machines of a Ray cluster, several batches at a time (docs/scale.md)
     """
     every = settings.pop("every", "epoch")
     if "alpha" in settings:
         raise ConfigError("--alpha is for one lane", "here it is what is searched; use sweep for alphas of your own")
-    if engine != "local":
-        raise ConfigError(f"--engine is {engine!r}", "use local")
     lane = {f.name: settings.pop(f.name) for f in dataclasses.fields(Lane) if f.name in settings}
     lane = {name: tuple(value) if name == "layers" else value for name, value in lane.items()}
     base = config_of(config, settings)
@@ -85,10 +91,11 @@ def search(
     data = load_data(base, quiet=quiet or json)
     chosen: dict[str, Any] = {"over": over, "every": every, "common": lane, "trials": trials, "seeds": seeds}
     chosen |= {"validation": validation, "at_once": at_once, "prune": prune, "storage": storage}
-    going = Search(base, data, out_folder, **chosen)
-    runner = _Here(check=check and base.backend == "accel", quiet=quiet or json)
     try:
-        content = going.run(runner)
+        with started(engine, address, cpus, gpus, quiet=quiet or json) as cluster:
+            going = Search(base, data, out_folder, **chosen, runs_at_once=cluster.runs(base) if cluster else 1)
+            runner = _Runner(check=check and base.backend == "accel", quiet=quiet or json, cluster=cluster)
+            content = going.run(runner)
     except Interrupted as stop:
         err.print(f"{stop.problem}; nothing is lost: give the same command again", soft_wrap=True)
         raise typer.Exit(143 if "SIGTERM" in stop.problem else 130) from None
@@ -100,11 +107,11 @@ def search(
         out.print(f"files: {going.folder}/ (search.json, search.png, the runs)", soft_wrap=True)
 
 
-class _Here:
-    """Runs batches on this machine, each with a display of its own."""
+class _Runner:
+    """Runs batches here or on a cluster, each with a display of its own."""
 
-    def __init__(self, *, check: bool, quiet: bool):
-        self.check, self.quiet, self.trained = check, quiet, False
+    def __init__(self, *, check: bool, quiet: bool, cluster: "Cluster | None"):
+        self.check, self.quiet, self.cluster, self.trained = check, quiet, cluster, False
 
     def __call__(self, tasks: Sequence[Task], data: Dataset) -> list[Outcome]:
         done = all(task.finished for task in tasks)
@@ -120,7 +127,11 @@ class _Here:
             err.print(f"{'final' if final else tasks[0].folder.name}: {lanes} lanes, {text}", soft_wrap=True)
         board = Board(quiet=self.quiet or done, accuracy="test accuracy" if final else "validation accuracy")
         try:
-            return run_here(tasks, data, board, stopping_on_signals)
+            if self.cluster is None:
+                return run_here(tasks, data, board, stopping_on_signals)
+            from imlp.train.cluster import run_on_ray
+
+            return run_on_ray(tasks, data, board, stopping_on_signals, cluster=self.cluster)
         finally:
             board.close()
 

@@ -68,6 +68,11 @@ class Cluster:
             return machine.free_memory(machine.device(config)) * min(1.0, gpus)
         return min(node["memory"] / max(1, node["CPU"] // cpus) for node in self.nodes_for(config))
 
+    def runs(self, config: Config) -> int:
+        """How many runs the cluster takes at a time."""
+        cpus, _ = self.needs(config)
+        return int(sum(max(1, node["CPU"] // cpus) for node in self.nodes_for(config)))
+
     def settings(self, config: Config) -> Config:
         """The settings with which a worker runs it: threads are never left to chance, for bits depend on them."""
         cpus, gpus = self.needs(config)

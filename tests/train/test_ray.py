@@ -315,6 +315,25 @@ def test_what_the_local_engine_has_begun_ray_finishes(nodes, sweep, expected, tm
     assert not list(tmp_path.glob("seed*/prior-path"))
 
 
+def test_a_search_finds_on_the_cluster_what_it_finds_here(nodes, tmp_path):
+    """With two runs at a time, as the cluster takes them; pruning goes with the runs."""
+    needs("optuna")
+    data = tiny.save_npz(tmp_path / "bars.npz")
+    settings = "--options width=64 --options strides=[1,2,2] --batch 20 --lr 0.003 --backend reference --epochs 4"
+    common = [f"--data={data}", *settings.split(), "--validation=0.25", "--trials=24", "--lanes-at-once=4", "--json"]
+    here, there = tmp_path / "here", tmp_path / "there"
+    printed, _ = ended(drive(nodes, "search", *common, f"--out={there}", f"--address={nodes.address}"))
+    found = json.loads(printed)
+    assert {trial["state"] for trial in found["trials"]} == {"complete", "pruned"}
+    assert found["chosen"]["value"] >= max(row["validation"] for row in found["final"] if row["lane"])
+    again = CliRunner().invoke(app, ["search", *common, f"--out={there}"])
+    assert json.loads(again.stdout)["chosen"] == found["chosen"]  # finished: nothing is run
+    first = json.loads(CliRunner().invoke(app, ["search", *common, f"--out={here}"]).stdout)
+    same = min(len(first["trials"]), 4)  # the first batch is asked for before anything is known
+    key = {trial["number"]: trial["lane"] for trial in found["trials"]}
+    assert all(key[trial["number"]] == trial["lane"] for trial in first["trials"] if trial["number"] < same)
+
+
 def listening(pids: list[int]) -> set[str]:
     """The addresses at which processes accept connections."""
     inodes = set()

@@ -433,7 +433,7 @@ def test_a_signal_saves_and_says_how_to_go_on(bars):
         (["--every", "often"], "every is 'often'; use epoch, step"),
         (["--layers", "conv9"], "conv9"),
         (["--alpha", "0.5"], "--alpha is for one lane"),
-        (["--engine", "cloud"], "--engine is 'cloud'; use local"),
+        (["--engine", "cloud"], "engine is 'cloud'; use local or ray"),
         (["--storage", "nonsense"], "cannot keep the trials in nonsense: "),
         (["--storage", "redis://me:secret@x"], "cannot keep the trials in redis://x: "),
         (["--storage", "sqlite:////nowhere/at/all.db"], "cannot keep the trials in sqlite:////nowhere/at/all.db: "),
