@@ -182,7 +182,8 @@ def _search(found: SearchData, arms: Sequence[ArmData], files: Mapping[str, byte
     )
     again = "Trained once more, on all training images; the validation accuracy is what the search saw before that."
     picture = (
-        f'<div class="scroll" role="region" tabindex="0" aria-label="Trials by alpha"><img class="drawn" '
+        f'<div class="scroll" role="region" tabindex="0" aria-label="Trials by alpha">'
+        f'<img class="{"drawn panels" if found.layers else "drawn"}" '
         f'src="{_uri("svg", files[f"{found.id}-trials.svg"])}" '
         'alt="Validation accuracy of each trial by alpha; the numbers are in the table below"></div>'
     )

@@ -248,18 +248,19 @@ def trials(found: SearchData) -> Table:
     """Every trial, the best first and those that were stopped early last."""
     layers = found.layers
     columns = [
-        Column("lane"), Column("validation accuracy, %", "percent"), Column("after epoch", "count"), Column("state"),
+        Column("trial", "count"), Column("validation accuracy, %", "percent"), Column("after epoch", "count"),
+        Column("state"),
         *([Column(f"alpha {layer}", "alpha") for layer in layers] or [Column("alpha", "alpha")]),
-        Column("schedule"), Column("mixed every"), Column("trial", "count"), Column("run"),
+        Column("schedule"), Column("mixed every"), Column("lane"), Column("run"),
     ]  # fmt: skip
     content = found.content
     ordered = sorted(content["trials"], key=lambda t: (t["state"] != "complete", -(t["value"] or 0), t["number"]))
     rows: list[list[Cell]] = [
         [
-            _marked(trial["title"], chosen=trial["number"] == content["chosen"]["number"]), trial["value"],
-            len(trial["values"]), trial["state"],
+            trial["number"], trial["value"], len(trial["values"]),
+            _marked(trial["state"], chosen=trial["number"] == content["chosen"]["number"]),
             *(trial["alphas"].get(layer, trial["alphas"].get("all layers")) for layer in layers or [""]),
-            trial["kind"], trial["lane"]["every"], trial["number"], ", lane ".join(map(str, trial["run"])),
+            trial["kind"], trial["lane"]["every"], trial["title"], ", lane ".join(map(str, trial["run"])),
         ]
         for trial in ordered
     ]  # fmt: skip
