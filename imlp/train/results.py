@@ -14,7 +14,7 @@ from typing import Any
 from imlp.errors import ConfigError, FileError
 from imlp.files import make_folder, write_whole
 from imlp.train import experiments
-from imlp.train.records import Arm, Run, arms_of, find_runs
+from imlp.train.records import PRIORS, Arm, Run, arms_of, find_runs
 
 KEPT = ("config.toml", "env.json", "metrics.jsonl", "times.jsonl", "result.json")
 BEGIN, END = "<!-- begin: computed by `python cli.py results` -->", "<!-- end -->"
@@ -109,7 +109,7 @@ def _rows(name: str, folder: Path) -> list[list[str]]:
         title = f"{name}, {by_key[arm.key]}" if len(by_key) > 1 and arm.key in by_key else name
         paper = _paper(said["name"] if said else PAPER.get(arm.config.network), by_key.get(arm.key), arm)
         rows += [_row(title, arm, score, paper) for score in arm.scores]
-        rows += [_unfinished(title, run) for run in arm.runs if run.result is None]
+        rows += [row for run in arm.runs if run.result is None for row in _unfinished(title, run)]
     return rows
 
 
@@ -138,13 +138,16 @@ def _row(title: str, arm: Arm, score: Any, paper: Mapping[Any, dict[str, Any]]) 
     return [title, model, printed, str(score), difference, str(score.n), str(config.epochs), images, _time(arm.runs)]
 
 
-def _unfinished(title: str, run: Run) -> list[str]:
-    done = max((row["epoch"] for row in run.rows), default=0)
+def _unfinished(title: str, run: Run) -> list[list[str]]:
+    """Where each model of a run has come to that is not finished."""
+    done, config = max((row["epoch"] for row in run.rows), default=0), run.config
+    images = f"{config.train_size:,}" if config.train_size else "all"
+    about = ["", f"{done} of {config.epochs}", images, _time([run])]
     last = [row for row in run.rows if row["epoch"] == done]
-    shown = ", ".join(f"{row['name']} {100 * row['test_accuracy']:.2f}" for row in last)
-    epochs = f"{done} of {run.config.epochs}"
-    images = f"{run.config.train_size:,}" if run.config.train_size else "all"
-    return [title, f"not finished (seed {run.config.seed})", "", shown, "", "", epochs, images, _time([run])]
+    names = {"prior": PRIORS.get(config.network, "prior")}
+    shown = [(names.get(row["lane"], row["name"]), f"{100 * row['test_accuracy']:.2f}") for row in last]
+    rows = shown or [("nothing yet", "")]
+    return [[title, f"{model}, seed {config.seed}, not finished", "", accuracy, "", *about] for model, accuracy in rows]
 
 
 def _time(runs: Iterable[Run]) -> str:
@@ -170,6 +173,7 @@ def _commands(folder: Path) -> str:
         run = find_runs([folder / name])[0]
         path = folder / name / "experiment.json"
         command = json.loads(path.read_text())["command"] if path.exists() else run.env.get("command", "")
+        command = f"python {command}" if command.startswith("cli.py") else command
         versions = ", ".join(
             f"{key} {run.env[key]}" for key in ("imlp", "python", "torch", "numpy") if run.env.get(key)
         )

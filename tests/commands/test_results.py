@@ -47,7 +47,7 @@ def test_the_page_has_every_model_and_what_is_not_finished(record):
     line = next(line for line in text.splitlines() if "| I-MLP alpha 1 |" in line)
     assert "| 50.00 +- 1.50 |" in line
     assert f"| {said['table'][2]['difference']:+.2f} | 2 | 2 | all |" in line
-    assert "not finished (seed 0)" in text
+    assert "| S-CNN, seed 0, not finished |" in text
     assert "1 of 2" in text
     assert "alpha 1 is the prior (every epoch)" in text
 
