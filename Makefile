@@ -11,7 +11,7 @@ demo: .venv/demo.installed
 	$(BIN)/python cli.py plot runs/demo
 
 test: .venv/test.installed
-	IMLP_REQUIRE=$(REQUIRE),$(ALSO) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
+	IMLP_REQUIRE=$(REQUIRE),$(ALSO) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-gpu: .venv/test.installed
 	IMLP_REQUIRE=accel,cupy,gpu $(BIN)/python -m pytest -m gpu

@@ -2,6 +2,7 @@
 
 All runs are of one small sweep, so that one run of the local engine tells what each must come to. Nothing listens
 on anything but 127.0.0.1. Every process that is started here inherits a mark, by which those left over are found.
+There is one cluster for all; with xdist that takes `--dist loadfile`, which keeps a file on one worker.
 """
 
 import json
@@ -28,7 +29,6 @@ from imlp.train import checkpoint
 
 needs("ray")
 needs("accel")
-pytestmark = pytest.mark.xdist_group("ray")  # one cluster at a time
 
 ROOT = Path(__file__).parents[2]
 EPOCHS = 60
