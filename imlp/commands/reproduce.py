@@ -27,6 +27,7 @@ from imlp.train.config import Config, Lane
 from imlp.train.data import Dataset
 from imlp.train.experiments import BUDGETS, Experiment, Trial
 from imlp.train.loop import Trainer
+from imlp.train.records import Arm
 
 EXPERIMENT = "This experiment"
 PIECE = 8 * 128  # images of the made-up data on which steps are timed
@@ -39,7 +40,7 @@ def _option(help: str, *names: str, **more: Any) -> Any:
     return typer.Option(*names, help=help, rich_help_panel=EXPERIMENT, **more)
 
 
-@settings_as_options
+@settings_as_options(hidden=("network", *(f.name for f in dataclasses.fields(Lane))))
 def reproduce(
     name: Annotated[str | None, typer.Argument(help="An experiment (see --list), or a TOML file of your own.")] = None,
     budget: Annotated[
@@ -82,7 +83,9 @@ def reproduce(
     given = _checked(settings)
     trials = experiment.trials(budget, **given)
     folder = out_folder or _folder(experiment, budget, trials, given)
-    board, arms, failed, seeds = Board(quiet=quiet or json), {}, [], seeds or experiment.seeds(budget)
+    board, seeds = Board(quiet=quiet or json), seeds or experiment.seeds(budget)
+    arms: dict[str, Arm] = {}
+    failed: list[dict[str, str]] = []
     first = given.get("seed", 0)
     with started(engine, address, cpus, gpus, quiet=quiet or json) as cluster:
         for trial in trials:
@@ -95,12 +98,13 @@ def reproduce(
             ways: dict[str, Any] = {"at_once": at_once, "check": check, "cluster": cluster}
             outcomes = run_sweep(trial.base, trial.lanes, span, where, data, board, **ways)
             failed += failures(outcomes)
-            arms[trial.name] = arm_of(outcomes)
+            arm = arm_of(outcomes)
+            arms |= {trial.name: arm} if arm else {}
     command = shlex.join(["python", "cli.py", *sys.argv[1:]])
     outcome = experiment.outcome(arms, budget=budget, command=command)
     with write_whole(folder / "experiment.json") as file:
         file.write((json_format.dumps(outcome, indent=2) + "\n").encode())
-    if page:
+    if page and arms:
         from imlp.train import report  # matplotlib takes a second to import
 
         with watched(quiet=quiet or json) as progress:
@@ -183,7 +187,7 @@ def print_list(json: bool) -> None:
         times = [duration(row["seconds"][budget]) for budget in BUDGETS]
         table.add_row(row["name"], f"{row['title']}. {row['asks']}", *times, end_section=True)
     out.print(table)
-    err.print("estimated from a few steps; evaluation, checkpoints and other programs come on top")
+    err.print("estimated from a few steps, evaluation included; checkpoints and other programs come on top")
 
 
 def _kind(base: Config) -> str:

@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from imlp.commands.console import err, out
-from imlp.files import write_whole
+from imlp.errors import ConfigError
+from imlp.files import make_folder, write_whole
 from imlp.train import results as record
 
 PAGE = f"""# What came out
@@ -40,6 +41,9 @@ def results(
             raise typer.Exit(1)
         out.print(f"{folder / 'README.md'} says what its files give", soft_wrap=True)
         return
+    make_folder(folder)
+    if name is not None and Path(name).name != name:
+        raise ConfigError(f"--name is {name!r}", "give one word, the name of a folder in the record")
     if collect is not None:
         written = record.collect(collect, folder / (name or collect.resolve().name))
         out.print(f"collected: {len(written)} files", soft_wrap=True)

@@ -32,7 +32,7 @@ def _option(help: str, *names: str, **more: Any) -> Any:
     return typer.Option(*names, help=help, rich_help_panel=SEARCH, **more)
 
 
-@settings_as_options
+@settings_as_options(hidden=("alpha",), every="How often: epoch, step, a number of steps; both: searched as well.")
 def search(
     over: Annotated[
         str, _option("What to search: alpha, alpha-per-layer, or schedule (constant, decay, end, once).", "--over")

@@ -32,7 +32,7 @@ def _option(help: str, *names: str, **more: Any) -> Any:
     return typer.Option(*names, help=help, rich_help_panel=SWEEP, **more)
 
 
-@settings_as_options
+@settings_as_options(hidden=("alpha",), every="How often: epoch, step, a number of steps; or a list: epoch,step.")
 def sweep(
     alphas: Annotated[
         str, _option("A list of alphas as train takes them, and ranges FIRST..LAST:Nlog (or :Nlin).", "--alphas")
@@ -81,8 +81,9 @@ def sweep(
         outcomes = run_sweep(base, lanes, span, folder, data, board, at_once=at_once, check=check, cluster=cluster)
     arm = arm_of(outcomes)
     if json:
-        print_json({"folder": str(folder), "failed": failures(outcomes), "models": [as_json(s) for s in arm.scores]})
-    else:
+        models = [as_json(score) for score in arm.scores] if arm else []
+        print_json({"folder": str(folder), "failed": failures(outcomes), "models": models})
+    elif arm:
         out.print(scores_table(arm))
         print_fits(arm)
         out.print(f"files: {folder}/", soft_wrap=True)
@@ -106,7 +107,8 @@ def run_sweep(
     """Plan it and run it, here or on a cluster, with a display; a signal ends it with nothing lost."""
     probe = Trainer(dataclasses.replace(base, lanes=tuple(lanes), seed=seeds[0]), data, folder)
     room = cluster.room(base) if cluster is not None else None
-    tasks = plan(base, lanes, seeds, folder, at_once=at_once or lanes_at_once(base, data, len(lanes), room))
+    at_once = at_once or lanes_at_once(base, data, len(lanes), room)
+    tasks = plan(base, lanes, seeds, folder, at_once=at_once, digest=data.digest)
     if check and base.backend == "accel" and not all(task.finished for task in tasks):
         with machine.settings(base):
             verify_first(probe, quiet=board.quiet)
@@ -124,12 +126,10 @@ def run_sweep(
         board.close()
 
 
-def arm_of(outcomes: Sequence[Outcome]) -> Arm:
-    """The finished runs as one arm."""
+def arm_of(outcomes: Sequence[Outcome]) -> Arm | None:
+    """The finished runs as one arm; None: every run has failed."""
     folders = [outcome.task.folder for outcome in outcomes if outcome.result is not None]
-    if not folders:
-        raise ConfigError("every run has failed", "see the warnings above")
-    return arms_of(find_runs(folders))[0]
+    return arms_of(find_runs(folders))[0] if folders else None
 
 
 def failures(outcomes: Sequence[Outcome]) -> list[dict[str, str]]:

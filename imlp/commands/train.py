@@ -5,7 +5,7 @@ import inspect
 import json as json_format
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
@@ -37,8 +37,17 @@ def _run_option(help: str, *names: str, **more: Any) -> Any:
     return typer.Option(*names, help=help, rich_help_panel=RUN, **more)
 
 
-def settings_as_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Give a command an option for every setting of `Config` and `Lane`, documented where the setting is."""
+def settings_as_options(*, hidden: Collection[str] = (), **helps: str) -> Callable[..., Callable[..., None]]:
+    """Give a command an option for every setting of `Config` and `Lane`, documented there, or by `helps`.
+
+    Those that a command refuses are `hidden` from its help.
+    """
+    return lambda function: _with_settings(function, hidden, helps)
+
+
+def _with_settings(
+    function: Callable[..., None], hidden: Collection[str], helps: dict[str, str]
+) -> Callable[..., None]:
     own = [p for p in inspect.signature(function, eval_str=True).parameters.values() if p.name != "settings"]
     added = []
     for f in (*dataclasses.fields(Lane), *dataclasses.fields(Config)):
@@ -47,8 +56,9 @@ def settings_as_options(function: Callable[..., None]) -> Callable[..., None]:
         kind, shown = _option_type(f), configuration.shown_default(f)
         names = [f"--{f.name.replace('_', '-')}"]
         names = [f"{names[0]}/--no-{names[0][2:]}"] if kind is bool else names
-        help = f"{f.metadata['help']} Default {shown}." if shown else f.metadata["help"]
-        option = typer.Option(*names, help=help, rich_help_panel=f.metadata["panel"], show_default=False)
+        help = helps.get(f.name, f.metadata["help"]) + (f" Default {shown}." if shown else "")
+        more: dict[str, Any] = {"rich_help_panel": f.metadata["panel"], "hidden": f.name in hidden}
+        option = typer.Option(*names, help=help, show_default=False, **more)
         annotation = Annotated[Optional[kind], option]  # type: ignore[valid-type]  # noqa: UP045 (kind is a value)
         added.append(inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation))
     keyword = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
@@ -106,7 +116,7 @@ def _option(text: str) -> tuple[str, Any]:
         return name, value
 
 
-@settings_as_options
+@settings_as_options()
 def train(
     config: Annotated[Path | None, _run_option("Settings from a TOML file; options of the command line win.")] = None,
     out_folder: Annotated[

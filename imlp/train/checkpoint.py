@@ -51,7 +51,7 @@ def newest(folder: Path, warn: Callable[[str], None]) -> tuple[dict[str, np.ndar
         except (OSError, SafetensorError, ValueError, KeyError) as error:
             warn(f"the checkpoint {path} is damaged ({error}); going back to the one before it")
     if paths:
-        raise RunError(f"no checkpoint in {folder} is whole", "start the run anew with --again")
+        raise RunError(f"no checkpoint in {folder} is whole", "start the run anew: with --again, or in another folder")
     return None
 
 

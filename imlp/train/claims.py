@@ -59,12 +59,14 @@ def judge(claims: Sequence[Mapping[str, Any]], arms: Arms) -> list[Verdict]:
 def dip(arms: Arms, *, arm: str, between: Sequence[float], every: str) -> tuple[str, str]:
     """The lowest accuracy lies at an alpha in between, below that of the smallest and of the largest alpha."""
     scores = _series(arms, arm, every)
-    lowest = min(scores, key=lambda score: score.mean)
     ends = scores[0], scores[-1]
+    if not ((ends[0].alpha or 0) < between[0] and (ends[1].alpha or 0) > between[1]):
+        return UNKNOWN, f"the alphas do not reach from below {between[0]:g} to above {between[1]:g}"
+    lowest = min(scores, key=lambda score: score.mean)
     inside = between[0] <= (lowest.alpha or 0) <= between[1]
-    below = all(_above(end, lowest) for end in ends if end is not lowest)
+    below = all(_above(end, lowest) for end in ends)
     sides = " and ".join(f"{end} at {end.alpha:g}" for end in ends)
-    because = f"lowest at alpha {lowest.alpha:g}: {lowest}, against {sides}{_one_seed(lowest)}"
+    because = f"lowest at alpha {lowest.alpha:g}: {lowest}, against {sides}{_one_seed(lowest, *ends)}"
     return HOLDS if inside and below else FAILS, because
 
 
@@ -100,7 +102,7 @@ def above(arms: Arms, *, higher: Mapping[str, Any], lower: Sequence[Mapping[str,
     top, others = _named(arms, higher), [_named(arms, one) for one in lower]
     texts = [f"{_title(arms, one)} {score}" for one, score in zip((higher, *lower), (top, *others), strict=True)]
     holds = all(_above(top, other) for other in others)
-    return HOLDS if holds else FAILS, f"{texts[0]}, against {', '.join(texts[1:])}{_one_seed(top)}"
+    return HOLDS if holds else FAILS, f"{texts[0]}, against {', '.join(texts[1:])}{_one_seed(top, *others)}"
 
 
 def below(arms: Arms, *, lower: Mapping[str, Any], higher: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
@@ -108,7 +110,7 @@ def below(arms: Arms, *, lower: Mapping[str, Any], higher: Sequence[Mapping[str,
     bottom, others = _named(arms, lower), [_named(arms, one) for one in higher]
     texts = [f"{_title(arms, one)} {score}" for one, score in zip((lower, *higher), (bottom, *others), strict=True)]
     holds = all(_above(other, bottom) for other in others)
-    return HOLDS if holds else FAILS, f"{texts[0]}, against {', '.join(texts[1:])}{_one_seed(bottom)}"
+    return HOLDS if holds else FAILS, f"{texts[0]}, against {', '.join(texts[1:])}{_one_seed(bottom, *others)}"
 
 
 def larger_gain(arms: Arms, *, larger: str, smaller: str, alpha: str, every: str) -> tuple[str, str]:
@@ -186,7 +188,8 @@ def _curves(arms: Arms, arm: str, lane: Lane | None, key: str) -> list[list[floa
     for run in _arm(arms, arm).runs:
         if lane is None or lane in run.config.lanes:
             rows = run.of("prior" if lane is None else run.config.lanes.index(lane))
-            found.append([row[key] for row in rows])
+            if len(rows) == run.config.epochs:  # a lane that has stopped has no curve to judge
+                found.append([row[key] for row in rows])
     if not found:
         raise _Missing(f"{lane.title if lane else 'the prior'} of {arm}")
     return found
@@ -200,5 +203,5 @@ def _above(one: Score, other: Score) -> bool:
     return one.mean - other.mean > (_spread(one, other) or 0)
 
 
-def _one_seed(score: Score) -> str:
-    return " (one seed: no spread known)" if score.n == 1 else ""
+def _one_seed(*scores: Score) -> str:
+    return " (one seed: no spread known)" if any(score.n == 1 for score in scores) else ""

@@ -12,6 +12,7 @@ import logging
 import os
 import platform
 import secrets
+import socket
 import sys
 import time
 import warnings
@@ -100,6 +101,8 @@ def connected(address: str | None = None, *, cpus: int | None = None, gpus: floa
         raise ConfigError("Ray is not installed", "install it with: pip install -e '.[ray]'")
     if address is not None and "://" in address:
         raise ConfigError(f"address is {address!r}", "run this on a machine of the cluster, with --address auto")
+    if address not in (None, "auto", "local"):
+        _refuse_silence(str(address))
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if address is None:
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # listens on 127.0.0.1 only, on Linux as well
@@ -118,6 +121,18 @@ def connected(address: str | None = None, *, cpus: int | None = None, gpus: floa
         yield Cluster(cpus, gpus)
     finally:
         ray.shutdown()
+
+
+def _refuse_silence(address: str) -> None:
+    """Ray itself would wait for minutes where nobody answers."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdecimal():
+        raise ConfigError(f"address is {address!r}", "use auto, or HOST:PORT of the cluster's first machine")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+    except (OSError, OverflowError) as error:
+        remedy = "start it with ray start --head there, and see that this machine may reach it (docs/scale.md)"
+        raise RunError(f"nobody answers at {address}: {error}", remedy) from error
 
 
 def versions() -> dict[str, str]:

@@ -122,13 +122,17 @@ def load(name: str) -> Experiment:
         for key in content:
             known(key, KEYS, "key")
         for arm in content["arms"]:
+            arm["name"], arm["alphas"]
             for key in arm:
                 known(key, OF_ARM, "key of an arm")
         for budget in content["budgets"].values():
+            if not isinstance(budget.get("seeds", 3), int):
+                raise ConfigError(f"seeds is {budget['seeds']!r}", "give a whole number")
             for key in budget:
                 known(key, OF_BUDGET, "key of a budget")
         for claim in content.get("claims", ()):
             known(claim["kind"], CLAIMS, "kind of claim")
+            claim["claim"]
     except ImlpError as error:
         raise ConfigError(f"{path}: {error.problem}", error.remedy) from None
     except (KeyError, TypeError, AttributeError) as error:

@@ -147,7 +147,10 @@ class Trainer:
 
     def _restored(self, arrays: dict[str, np.ndarray], saved: dict[str, Any]) -> State:
         if saved["data"] != self.data.digest:
-            raise RunError(f"the data are not those that {self.folder} was trained on", "restore them, or use --again")
+            raise RunError(
+                f"the data are not those that {self.folder} was trained on",
+                "restore them, or choose another folder with --out",
+            )
         groups: dict[str, dict[str, np.ndarray]] = {"prior": {}, "lanes": {}}
         for name, array in arrays.items():
             group, _, rest = name.partition("/")

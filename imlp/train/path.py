@@ -85,7 +85,9 @@ class PriorPath:
             try:
                 self.file = path, np.load(path, mmap_mode="r", allow_pickle=False)
             except (OSError, ValueError) as error:
-                raise RunError(f"the prior's path is not in {path}: {error}", "start this run anew: --again") from error
+                raise RunError(
+                    f"the prior's path is not in {path}: {error}", "delete the folder of this run and start it anew"
+                ) from error
         for name, shape in self.shapes.items():
             parameters[name] = np.array(self.file[1][row, start : start + prod(shape)]).reshape(shape)
             start += prod(shape)

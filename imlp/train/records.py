@@ -174,8 +174,13 @@ class Arm:
 
     @property
     def lanes(self) -> list[Lane]:
-        """Every lane that any of its runs has, in their order."""
-        return list(dict.fromkeys(lane for run in self.runs for lane in run.config.lanes))
+        """Every lane that any of its runs has: by cadence, plain alphas first, smallest first."""
+
+        def order(lane: Lane) -> tuple[Any, ...]:
+            alpha, plain = constant_alpha(lane), Lane(alpha=lane.alpha, every=lane.every) == lane
+            return lane.steps is not None, lane.steps or 0, not plain, alpha is None, alpha or 0.0
+
+        return sorted(dict.fromkeys(lane for run in self.runs for lane in run.config.lanes), key=order)
 
     @cached_property
     def scores(self) -> list[Score]:

@@ -14,10 +14,11 @@ from typing import Any
 from imlp.errors import ConfigError, FileError
 from imlp.files import make_folder, write_whole
 from imlp.train import experiments
-from imlp.train.records import PRIORS, Arm, Run, arms_of, find_runs
+from imlp.train.records import PRIORS, Arm, Run, arms_of, find_runs, read_json
 
 KEPT = ("config.toml", "env.json", "metrics.jsonl", "times.jsonl", "result.json")
 BEGIN, END = "<!-- begin: computed by `python cli.py results` -->", "<!-- end -->"
+SAID = {"name": str, "budget": str, "command": str, "arms": [{"name": str, "key": str}]}  # of experiment.json
 PAPER = {"cnn": "table1-cnn", "mixer": "table1-mixer"}  # whose numbers stand beside those of runs without an experiment
 
 
@@ -34,6 +35,9 @@ def collect(source: Path, target: Path) -> list[Path]:
     for path in written:
         if path.name in ("env.json", "experiment.json"):
             _forget_place(path)
+    for name, made in outcomes(target.parent).items():  # of all runs that are there, whichever call made them
+        if name == target.name:
+            _write_json(target / "experiment.json", made)
     for picture in sorted((source / "report").glob("*-alpha.*")) + sorted((source / "report").glob("*-epochs.*")):
         make_folder(target / "figures")
         written.append(_copy(picture, target / "figures" / picture.name))
@@ -65,9 +69,8 @@ def outcomes(folder: Path) -> dict[str, dict[str, Any]]:
     """What each `experiment.json` says, computed again from the files of the runs."""
     found = {}
     for name in _names(folder):
-        path = folder / name / "experiment.json"
-        if path.exists():
-            said = json.loads(path.read_text())
+        said = _said(folder / name)
+        if said:
             arms = _arms_by_name(said, arms_of(find_runs([folder / name])))
             experiment = experiments.load(said["name"])
             found[name] = experiment.outcome(arms, budget=said["budget"], command=said["command"])
@@ -78,7 +81,7 @@ def disagreements(folder: Path) -> list[str]:
     """Where the page or an `experiment.json` differs from what the files of the runs give."""
     wrong = []
     for name, made in outcomes(folder).items():
-        if made != json.loads((folder / name / "experiment.json").read_text()):
+        if made != _said(folder / name):
             wrong.append(f"{folder / name / 'experiment.json'} is not what its runs give")
     try:
         text = (folder / "README.md").read_text()
@@ -89,8 +92,14 @@ def disagreements(folder: Path) -> list[str]:
     return wrong
 
 
+def _said(folder: Path) -> dict[str, Any] | None:
+    path = folder / "experiment.json"
+    return read_json(path, SAID) if path.exists() else None
+
+
 def _names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+    """Of the folders that hold runs."""
+    return sorted({path.relative_to(folder).parts[0] for path in folder.glob("*/**/config.toml")})
 
 
 def _arms_by_name(said: Mapping[str, Any], arms: Iterable[Arm]) -> dict[str, Arm]:
@@ -101,7 +110,7 @@ def _arms_by_name(said: Mapping[str, Any], arms: Iterable[Arm]) -> dict[str, Arm
 
 def _rows(name: str, folder: Path) -> list[list[str]]:
     """A row for each model of each arm, with where a run that is not finished has come to."""
-    said = json.loads(path.read_text()) if (path := folder / "experiment.json").exists() else None
+    said = _said(folder)
     rows = []
     arms = arms_of(find_runs([folder]))
     by_key = {arm["key"]: arm["name"] for arm in said["arms"]} if said else {}
@@ -160,7 +169,7 @@ def _verdicts(folder: Path) -> str:
     lines = []
     for name, outcome in outcomes(folder).items():
         if outcome["verdicts"]:
-            lines += ["", f"**{name}**: {outcome['title']}.", ""]
+            lines += ["", f"**{name}** ({outcome['budget']}): {outcome['title']}.", ""]
         for verdict in outcome["verdicts"]:
             lines.append(f"- *{verdict['verdict']}*: {verdict['claim']}. {verdict['because']}.")
     return "\n".join(["", *lines, ""]) if lines else ""
@@ -171,8 +180,8 @@ def _commands(folder: Path) -> str:
     lines = ["", "| what | command | machine | versions |", "|---|---|---|---|"]
     for name in _names(folder):
         run = find_runs([folder / name])[0]
-        path = folder / name / "experiment.json"
-        command = json.loads(path.read_text())["command"] if path.exists() else run.env.get("command", "")
+        said = _said(folder / name)
+        command = said["command"] if said else run.env.get("command", "")
         command = f"python {command}" if command.startswith("cli.py") else command
         versions = ", ".join(
             f"{key} {run.env[key]}" for key in ("imlp", "python", "torch", "numpy") if run.env.get(key)
@@ -186,6 +195,10 @@ def _forget_place(path: Path) -> None:
     """Take `--out FOLDER` from the command: where it was written then means nothing to those who repeat it."""
     content = json.loads(path.read_text())
     content["command"] = re.sub(r" --out[ =]\S+", "", content.get("command", ""))
+    _write_json(path, content)
+
+
+def _write_json(path: Path, content: Any) -> None:
     with write_whole(path) as file:
         file.write((json.dumps(content, indent=2) + "\n").encode())
 

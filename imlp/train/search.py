@@ -333,7 +333,9 @@ class Search:
         outcomes = runner(tasks, data)
         for outcome in outcomes:
             if outcome.error is not None:
-                raise RunError(outcome.error, "give the same command again to go on with the search")
+                raise RunError(
+                    f"a run of the search has failed: {outcome.error}", "mend that, then give the command again"
+                )
         return outcomes
 
     def _tell(self, batch: dict[str, list[Parameters]], outcomes: list[Outcome]) -> None:

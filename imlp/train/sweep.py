@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from imlp.errors import AlphaError, ConfigError, FileError, ImlpError
+from imlp.errors import AlphaError, ConfigError, FileError, ImlpError, RunError
 from imlp.files import make_folder, write_whole
 from imlp.train import machine
 from imlp.train.callbacks import Callback, Row
@@ -41,6 +41,9 @@ def alphas_of(text: str) -> list[str]:
     """
     found = []
     for part in (part.strip() for part in text.split(",")):
+        if "=" in part:
+            remedy = "a list cannot hold alphas by layer; give each with train --alpha"
+            raise AlphaError(f"alphas has {part!r}", remedy)
         if ".." not in part:
             found.append(part)
             continue
@@ -97,8 +100,13 @@ class Outcome:
     error: str | None = None
 
 
-def plan(base: Config, lanes: Sequence[Lane], seeds: Iterable[int], folder: Path, *, at_once: int) -> list[Task]:
-    """The runs that it takes. A lane that a run in the folder has is not run again; new lanes go together."""
+def plan(
+    base: Config, lanes: Sequence[Lane], seeds: Iterable[int], folder: Path, *, at_once: int, digest: str | None = None
+) -> list[Task]:
+    """The runs that it takes. A lane that a run in the folder has is not run again; new lanes go together.
+
+    Runs on other data of the same name (`digest` is that of the data now) are refused: nothing could be compared.
+    """
     if not lanes:
         raise ConfigError("there are no alphas", "give at least one: --alphas 0,0.5,1")
     there = find_runs([folder]) if any(folder.glob("*/config.toml")) else []
@@ -107,7 +115,11 @@ def plan(base: Config, lanes: Sequence[Lane], seeds: Iterable[int], folder: Path
         missing, own = list(dict.fromkeys(lanes)), []
         for run in there:
             config, has = dataclasses.replace(base, seed=seed, lanes=run.config.lanes), set(run.config.lanes)
-            if config.identity == run.config.identity and has & set(missing) and (run.result or has <= set(missing)):
+            same = config.identity == run.config.identity
+            if same and digest and run.result and run.result["data_digest"] != digest:
+                remedy = "restore them, or choose another folder with --out"
+                raise RunError(f"the runs in {folder} were trained on other data of this name", remedy)
+            if same and has & set(missing) and (run.result or has <= set(missing)):
                 own.append(Task(config, run.folder))
                 missing = [lane for lane in missing if lane not in has]
         for start in range(0, len(missing), at_once):

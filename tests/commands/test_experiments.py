@@ -159,6 +159,27 @@ def test_other_settings_go_to_another_folder(data):
     ]
 
 
+def test_an_arm_that_fails_does_not_take_the_others_down(data):
+    text = OWN.format(data=data, options="{ width = 64, strides = [1, 2, 2] }")
+    second = '[[arms]]\nname = "second"\nalphas = "0"\nsmoke = { lr = 1e200 }\n[budgets.smoke]'
+    Path("mine.toml").write_text(text.replace("[budgets.smoke]", second))
+    result = run("reproduce", "mine.toml", "--json", "--no-report")
+    assert result.exit_code == 1
+    found = json.loads(result.stdout)
+    assert [arm["name"] for arm in found["arms"]] == ["mine"]
+    assert len(found["failed"]) == 2
+    assert "the prior's loss is not finite" in found["failed"][0]["error"]
+    alone = run("sweep", "--data", data, *SMALL, "--alphas", "0", "--lr", "1e200", "--seeds", 1, "--json")
+    assert alone.exit_code == 1
+    assert json.loads(alone.stdout)["models"] == []
+
+
+def test_help_shows_what_a_command_takes():
+    assert "epoch,step" in run("sweep", "--help").stdout
+    for command in ("sweep", "search", "reproduce"):
+        assert "--alpha " not in run(command, "--help").stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -169,11 +190,15 @@ def test_other_settings_go_to_another_folder(data):
         (["figure2-cnn", "--network", "cnn"], "an experiment has its own networks"),
         (["nowhere.toml"], "name a TOML file that exists"),
         (["wrong.toml"], "is not an experiment"),
+        (["nameless.toml"], "'name' is missing or wrong"),
+        (["seedless.toml"], "give a whole number"),
         (["figure2-cnn", "--seeds", "0"], "equal to 1"),
     ],
 )
 def test_mistakes_are_explained(data, arguments, message):
     Path("wrong.toml").write_text("title = 'x'\n")
+    Path("nameless.toml").write_text(OWN.format(data=data, options="{}").replace('name = "mine"', ""))
+    Path("seedless.toml").write_text(OWN.format(data=data, options="{}").replace("seeds = 2", 'seeds = "x"'))
     result = run("reproduce", *arguments)
     assert result.exit_code == 2
     assert message in result.stderr

@@ -83,6 +83,19 @@ def test_results_that_were_changed_are_found_out(record):
     assert "experiment.json is not what its runs give" in result.stderr
 
 
+def test_what_is_collected_counts_every_run_that_is_there(record):
+    assert run("reproduce", "mine.toml", "--out", "runs/mine", "--seeds", "1", "--no-report").exit_code == 0
+    assert run("results", "--collect", "runs/mine").exit_code == 0
+    assert run("results", "--check").exit_code == 0
+    assert json.loads((record / "mine" / "experiment.json").read_text())["table"][0]["n"] == 2
+
+
+def test_a_damaged_file_and_a_bad_name_are_one_line(record):
+    (record / "mine" / "experiment.json").write_text('{"name": "x"}')
+    assert "'budget' is missing" in run("results").stderr
+    assert "give one word" in run("results", "--collect", "runs/mine", "--name", "../x").stderr
+
+
 def test_without_a_place_for_the_table_or_without_a_page(record):
     (record / "README.md").write_text("nothing")
     assert "put these two lines into it" in run("results").stderr

@@ -1,5 +1,6 @@
 """Fits and verdicts: right on made-up data that agree with a claim, and failing on data that contradict it."""
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -65,7 +66,7 @@ def arm(prior: list[float], lanes: dict[Lane, list[float]], **curves: list[float
         models += [{"lane": k, "test_accuracy": lanes[lane][seed] / 100} for k, lane in enumerate(chosen)]
         loss = curves.get("test_loss", [1.0])
         rows = [{**model, "epoch": e + 1, "test_loss": value} for e, value in enumerate(loss) for model in models]
-        config = tiny.config(seed=seed, lanes=chosen or [Lane()])
+        config = tiny.config(seed=seed, epochs=len(loss), lanes=chosen or [Lane()])
         runs.append(Run(Path(f"seed{seed}"), config, rows, [], {}, {"models": models}))
     return Arm(tuple(runs))
 
@@ -100,6 +101,13 @@ def verdict(claim: dict, **arms: Arm) -> tuple[str, str]:
 def test_dip(values, expected):
     claim = {"kind": "dip", "arm": "a", "between": [1e-3, 1e-1]}
     assert verdict(claim, a=arm(spread(62), curve(values)))[0] == expected
+
+
+@pytest.mark.parametrize("alphas", [["0.01"], ["0.1", "1"], ["0.0001", "0.01"]])
+def test_no_dip_without_alphas_on_both_sides(alphas):
+    lanes = {Lane(alpha=alpha): spread(50 + 10 * n) for n, alpha in enumerate(alphas)}
+    claim = {"kind": "dip", "arm": "a", "between": [1e-3, 1e-1]}
+    assert verdict(claim, a=arm(spread(62), lanes))[0] == "cannot tell"
 
 
 @pytest.mark.parametrize(
@@ -176,6 +184,21 @@ def test_larger_gain(second, expected):
 def test_overfits(loss, expected):
     made = arm([62], {Lane(alpha="0"): [58]}, test_loss=loss)
     assert verdict({"kind": "overfits", "arm": "a", "alphas": ["0"]}, a=made)[0] == expected
+
+
+def test_a_lane_that_has_stopped_does_not_spoil_the_verdict():
+    made = arm([62, 62], {Lane(alpha="0"): [58, 58]}, test_loss=[2, 1, 3])
+    short = [row for row in made.runs[1].rows if row["epoch"] == 1 or row["lane"] == "prior"]
+    runs = made.runs[0], dataclasses.replace(made.runs[1], rows=short)
+    claim = {"kind": "overfits", "arm": "a", "alphas": ["0"]}
+    assert verdict(claim, a=Arm(runs))[0] == "holds"
+    gone = tuple(dataclasses.replace(run, rows=[row for row in run.rows if row["lane"] == "prior"]) for run in runs)
+    assert verdict(claim, a=Arm(gone))[0] == "cannot tell"
+
+
+def test_a_single_seed_is_named_wherever_it_stands():
+    claim = {"kind": "above", "higher": {"arm": "a"}, "lower": [{"arm": "a", "alpha": "0"}]}
+    assert "one seed" in verdict(claim, a=arm(spread(62), {Lane(alpha="0"): [58]}))[1]
 
 
 def test_a_claim_with_a_wrong_setting_is_refused():

@@ -139,7 +139,7 @@ def test_when_no_checkpoint_is_whole_it_says_so(tmp_path):
     tiny.run(tmp_path, lanes=LANES)
     for path in checkpoint.found(tmp_path / "checkpoint"):
         path.write_bytes(b"")
-    with pytest.raises(RunError, match=r"no checkpoint in .* is whole; start the run anew with --again"):
+    with pytest.raises(RunError, match=r"no checkpoint in .* is whole; start the run anew: with --again"):
         tiny.run(tmp_path, lanes=LANES, resume=True)
 
 

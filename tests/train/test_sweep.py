@@ -12,7 +12,7 @@ from conftest import needs
 from test_resume import StopAt, assert_same_outcome
 
 import imlp.reference
-from imlp.errors import AlphaError, ImlpError
+from imlp.errors import AlphaError, ImlpError, RunError
 from imlp.train.callbacks import Callback
 from imlp.train.config import Lane
 from imlp.train.loop import Interrupted
@@ -73,6 +73,11 @@ def steps_of_prior(monkeypatch) -> list[int]:
 )
 def test_alphas_are_lists_and_ranges(text, expected):
     assert alphas_of(text) == expected
+
+
+def test_alphas_by_layer_are_not_torn_apart():
+    with pytest.raises(AlphaError, match="a list cannot hold alphas by layer"):
+        alphas_of("conv1=0.5,conv2=0.1")
 
 
 @pytest.mark.parametrize("text", ["0..1:5log", "1..0.1:3log", "1e-4..1:1log", "1e-4..1", "a..b:3log", "0.1..2:3lin"])
@@ -219,5 +224,19 @@ def test_lanes_that_only_differ_in_alpha_make_one_arm(tmp_path):
     sweep(tmp_path, lanes=[Lane(alpha="0.5")], seeds=[0])
     sweep(tmp_path, lanes=[Lane(alpha="0.25")], seeds=[1])
     (arm,) = arms_of(find_runs([tmp_path]))
-    assert [(score.alpha, score.n) for score in arm.scores] == [(None, 2), (0.5, 1), (0.25, 1)]
+    assert [(score.alpha, score.n) for score in arm.scores] == [(None, 2), (0.25, 1), (0.5, 1)]
     assert arm.scores[1].std is None
+
+
+def test_runs_on_other_data_of_the_same_name_are_refused(tmp_path):
+    sweep(tmp_path, lanes=LANES[:1], seeds=[0])
+    with pytest.raises(RunError, match="were trained on other data of this name"):
+        plan(BASE, LANES, [0], tmp_path, at_once=9, digest=tiny.data(n=60).digest)
+    plan(BASE, LANES, [0], tmp_path, at_once=9, digest=tiny.data().digest)
+
+
+def test_the_order_of_lanes_does_not_depend_on_the_runs_that_hold_them(tmp_path):
+    lanes = lanes_of("1,0,0.1,decay:0.5:1", "step,epoch")
+    sweep(tmp_path, lanes=lanes, seeds=[0], at_once=1)
+    (arm,) = arms_of(find_runs([tmp_path]))
+    assert [lane.title for lane in arm.lanes] == [lane.title for lane in lanes_of("0,0.1,1,decay:0.5:1", "epoch,step")]

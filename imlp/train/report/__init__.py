@@ -64,8 +64,10 @@ def write(folders: Sequence[Path], path: Path, progress: Progress = silent) -> P
     above = next(folder for folder in path.absolute().parents if folder.exists())
     if path.is_dir() or not above.is_dir() or not os.access(above, os.W_OK):  # before the work, not after it
         raise FileError(f"cannot write {path}", "choose a file in a folder that you may write to")
-    report = make(folders, progress)
     beside = path.with_suffix("")
+    if any(beside.resolve() in (folder.resolve(), *folder.resolve().parents) for folder in folders):
+        raise FileError(f"the figures of {path} would go into {beside}, among the runs", "give the page another name")
+    report = make(folders, progress)
     make_folder(path.parent)
     make_folder(beside)
     with write_whole(path) as file:
