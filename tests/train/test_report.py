@@ -30,7 +30,7 @@ from imlp.train.config import Lane
 from imlp.train.export import parameters
 from imlp.train.loop import Interrupted
 from imlp.train.records import arms_of, find_runs
-from imlp.train.report import make, tables
+from imlp.train.report import make, tables, write
 from imlp.train.report.data import gather
 from imlp.train.report.weights import Weights, pictures
 from imlp.train.search import Search
@@ -820,7 +820,8 @@ def shown_searches(page, page_of_searches):
 
 def test_a_search_has_its_picture_in_light_and_dark(shown_searches):
     picture = shown_searches.locator("#search2 img.drawn")
-    assert picture.evaluate("image => image.complete && image.naturalWidth > 2 * image.naturalHeight")  # three panels
+    picture.evaluate("image => image.decode()")  # waits until it is there
+    assert picture.evaluate("image => image.naturalWidth > 2 * image.naturalHeight")  # three panels
     for scheme, dark in (("light", False), ("dark", True)):
         shown_searches.emulate_media(color_scheme=scheme)
         with Image.open(io.BytesIO(picture.screenshot())) as image:
@@ -876,3 +877,9 @@ def test_a_hostile_page_runs_nothing(page, tmp_path):
     page.wait_for_selector(".curve")
     assert page.locator("img[src='x']").count() == 0
     assert HOSTILE.split("/")[-1] in page.locator("section.arm h2").inner_text()
+
+
+def test_a_page_among_the_runs_is_refused(tmp_path):
+    (tmp_path / "runs").mkdir()
+    with pytest.raises(ImlpError, match="among the runs"):
+        write([tmp_path / "runs" / "one"], tmp_path / "runs.html")
