@@ -3,9 +3,8 @@
 Run: python benchmarks/grid.py [--threads 2] [--seeds 5] [--epochs 100] [--lanes-at-once 9] [--machines 4,16]
 
 The grid: alpha 0 and 13 alphas from 1e-4 to 1, mixed after every epoch and after every step, several seeds, both
-priors, CIFAR-10 and CIFAR-100. Each network takes a few real steps on noise, `--rounds` times: with one lane, with
-three, and with three that mix after every step. The differences of the medians give what a lane costs. Evaluation is
-counted as `reproduce --list` does: a test image costs a third of a training image, twice an epoch.
+priors, CIFAR-10 and CIFAR-100. Each network takes a few real steps on noise with as many lanes as a run has, `--rounds`
+times. Evaluation is counted as `reproduce --list` does: a test image costs a third of a training image, twice an epoch.
 """
 
 import statistics
@@ -25,25 +24,23 @@ from imlp.train.loop import Trainer
 from imlp.train.sweep import lanes_of
 
 ALPHAS = "0,1e-4..1:13log"
-CLASSES = {"cifar10": 10, "cifar100": 100}
+DATA = 2  # CIFAR-10 and CIFAR-100, whose steps differ by the head alone
 BATCH = 128
 
 
-def parts(network: str, classes: int, threads: int, rounds: int) -> tuple[float, float, float]:
-    """Seconds a step of a prior, of a lane that mixes after every epoch, and of one that mixes after every step."""
+def steps(network: str, at_once: int, threads: int, rounds: int) -> tuple[float, float]:
+    """Seconds a step of a run with so many lanes: that mix after every epoch, and that mix after every step."""
     x = np.random.default_rng(0).integers(0, 256, (4 * BATCH, 3, 32, 32), np.uint8)
-    y = np.arange(len(x)) % classes
-    noise = Dataset("noise", x, y, x[:10], y[:10], tuple(map(str, range(classes))))
-    by_epoch, by_step = (tuple(Lane(f"0.{k}", every=every) for k in (1, 2, 3)) for every in ("epoch", "step"))
-    times: dict[tuple[Lane, ...], list[float]] = {by_epoch[:1]: [], by_epoch: [], by_step: []}
+    y = np.arange(len(x)) % 10
+    noise = Dataset("noise", x, y, x[:10], y[:10], tuple(map(str, range(10))))
+    times: dict[str, list[float]] = {"epoch": [], "step": []}
     for _ in range(rounds):
-        for lanes, own in times.items():
+        for every, own in times.items():
+            lanes = tuple(Lane(f"0.{k}", every=every) for k in range(1, at_once + 1))
             config = Config(network=network, data="noise", lanes=lanes, threads=threads, batch=BATCH)
             own.append(Trainer(config, noise, Path()).seconds_a_step())
-    one, three, stepping = (statistics.median(own) for own in times.values())
-    lane = max(0.0, three - one) / 2
-    prior = max(0.0, one - lane)
-    return prior, lane, max(0.0, stepping - prior) / 3
+    by_epoch, by_step = (statistics.median(own) for own in times.values())
+    return by_epoch, by_step
 
 
 def groups(at_once: int) -> Iterator[tuple[int, int]]:
@@ -67,26 +64,24 @@ def main(
     threads: int = 2, seeds: int = 5, epochs: int = 100, lanes_at_once: int = 9, machines: str = "4,16", rounds: int = 3
 ) -> None:
     counts = [int(count) for count in machines.split(",")]
-    cases = [(network, data) for network in ("cnn", "mixer") for data in CLASSES]
-    found = {
-        (network, data): parts(network, CLASSES[data], threads, rounds)
-        for network, data in track(cases, "timing steps", console=Console(stderr=True), transient=True)
-    }
-    heads = ["prior", "data", "a step: prior, lane, lane every step (ms)", "runs", "a run (h)", "one machine (h)"]
-    print("| " + " | ".join([*heads, *(f"{count} machines (h)" for count in counts)]) + " |")
-    print("|---" * (len(heads) + len(counts)) + "|")
+    waiting = track(("cnn", "mixer"), "timing steps", console=Console(stderr=True), transient=True)
+    found = {network: steps(network, lanes_at_once, threads, rounds) for network in waiting}
+    heads = ["prior", f"a step with {lanes_at_once} lanes: every epoch, every step (ms)", "runs", "a run (h)"]
+    heads += ["one machine (h)", *(f"{count} machines (h)" for count in counts)]
+    print("| " + " | ".join(heads) + " |")
+    print("|---" * len(heads) + "|")
     everything: list[float] = []
-    for (network, data), (prior, lane, stepping) in found.items():
-        steps = epochs * (CIFAR[0] + 2 * EVALUATION * CIFAR[1]) / BATCH
-        each = [steps * (prior + lane * a + stepping * b) for a, b in groups(lanes_at_once)]
-        runs = seeds * each
+    for network, (by_epoch, by_step) in found.items():
+        number = epochs * (CIFAR[0] + 2 * EVALUATION * CIFAR[1]) / BATCH
+        each = [number * (by_epoch * a + by_step * b) / lanes_at_once for a, b in groups(lanes_at_once)]
+        runs = DATA * seeds * each
         everything += runs
-        shown = ", ".join(f"{1e3 * seconds:.1f}" for seconds in (prior, lane, stepping))
+        shown = ", ".join(f"{1e3 * seconds:.0f}" for seconds in (by_epoch, by_step))
         hours = f"{min(each) / 3600:.1f} to {max(each) / 3600:.1f}"
-        row = [network, data, shown, str(len(runs)), hours, *(f"{on(k, runs) / 3600:.0f}" for k in (1, *counts))]
+        row = [network, shown, str(len(runs)), hours, *(f"{on(k, runs) / 3600:.0f}" for k in (1, *counts))]
         print("| " + " | ".join(row) + " |")
     total = [f"{on(k, everything) / 3600:.0f}" for k in (1, *counts)]
-    print("| " + " | ".join(["all", "", "", str(len(everything)), "", *total]) + " |")
+    print("| " + " | ".join(["all", "", str(len(everything)), "", *total]) + " |")
     facts = ", ".join(f"{name} {value}" for name, value in facts_of_this_machine().items() if name != "because")
     lanes = f"{len(lanes_of(ALPHAS, 'epoch,step'))} lanes in runs of {lanes_at_once}, each with its own prior"
     print(f"\n{seeds} seeds, {epochs} epochs, {lanes}, on {threads} threads; checkpoints add at most a tenth. {facts}.")
