@@ -126,7 +126,7 @@ def test_nvrtc_compiles_the_kernels_for_every_architecture():
         for name in ("permutation", "shared_layer", "convolution"):
             assert f"{name}_f32".encode() in code
             assert f"{name}_f64".encode() in code
-    assert "a b"[1:2].encode()[0] == 32  # an empty log of one byte, written into the shared b" ", once broke other tests
+    assert "a b"[1:2].encode()[0] == 32  # an empty log is one byte, and was written into Python's shared b" "
 
 
 def test_nvrtc_notices_a_source_that_is_not_cuda():
