@@ -1,4 +1,4 @@
-"""Which engine runs a sweep: this process, or Ray."""
+"""What the commands that run many runs have in common: which engine, this process or Ray, and what is shown."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -41,6 +41,15 @@ Gpus: TypeAlias = Annotated[
         "GPUs of a run on Ray: 0.5 lets two share one. Default 1 where the cluster has any.", "--gpus-per-run", min=0
     ),
 ]
+
+
+def _shown(help: str, *names: str) -> Any:
+    return typer.Option(*names, help=help, rich_help_panel="Output")
+
+
+Check: TypeAlias = Annotated[bool, _shown("Check the network against the reference.", "--verify/--no-verify")]
+Quiet: TypeAlias = Annotated[bool, _shown("Print only warnings and the result.", "--quiet")]
+Json: TypeAlias = Annotated[bool, _shown("Print only the result, as JSON.", "--json")]
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from rich.table import Table
 from imlp.backend import backend as get_backend
 from imlp.commands.board import Board
 from imlp.commands.console import err, out, print_json
-from imlp.commands.engine import Address, Cpus, Engine, Gpus, started
+from imlp.commands.engine import Address, Check, Cpus, Engine, Gpus, Json, Quiet, started
 from imlp.commands.progress import watched
 from imlp.commands.sweep import arm_of, failures, run_sweep
 from imlp.commands.train import config_of, duration, load_data, settings_as_options
@@ -59,9 +59,9 @@ def reproduce(
     address: Address = None,
     cpus: Cpus = None,
     gpus: Gpus = None,
-    check: Annotated[bool, _option("Check the network against the reference.", "--verify/--no-verify")] = True,
-    quiet: Annotated[bool, _option("Print only warnings and the result.", "--quiet")] = False,
-    json: Annotated[bool, _option("Print only the result, as JSON.", "--json")] = False,
+    check: Check = True,
+    quiet: Quiet = False,
+    json: Json = False,
     *,
     settings: dict[str, Any],
 ) -> None:

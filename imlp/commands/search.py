@@ -11,7 +11,7 @@ from rich.table import Table
 from imlp.backend import backend as get_backend
 from imlp.commands.board import Board
 from imlp.commands.console import err, out, print_json
-from imlp.commands.engine import Address, Cpus, Engine, Gpus, started
+from imlp.commands.engine import Address, Check, Cpus, Engine, Gpus, Json, Quiet, started
 from imlp.commands.train import config_of, load_data, settings_as_options, stopping_on_signals, verify_first
 from imlp.errors import ConfigError
 from imlp.train import machine
@@ -64,9 +64,9 @@ def search(
     address: Address = None,
     cpus: Cpus = None,
     gpus: Gpus = None,
-    check: Annotated[bool, _option("Check the network against the reference.", "--verify/--no-verify")] = True,
-    quiet: Annotated[bool, _option("Print only warnings and the result.", "--quiet")] = False,
-    json: Annotated[bool, _option("Print only the result, as JSON.", "--json")] = False,
+    check: Check = True,
+    quiet: Quiet = False,
+    json: Json = False,
     *,
     settings: dict[str, Any],
 ) -> None:

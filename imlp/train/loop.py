@@ -311,7 +311,7 @@ class Trainer:
         for index in error.lanes:
             lane = state.active[index]
             where = {"lane": lane, "epoch": state.epoch + 1, "step": state.step + 1, "layer": error.layer}
-            checkpoint.save(self.folder / f"stopped-lane{lane}", self._last_good(index, lane), where)
+            checkpoint.save(self.folder / f"stopped-lane{lane}", self._last_good(lane), where)
             state.stopped.append(where)
             place = f"in epoch {where['epoch']}, step {where['step']}, from {error.layer} on"
             title = self.config.lanes[lane].title
@@ -341,7 +341,7 @@ class Trainer:
         state.lanes = self.backend.select(state.lanes, kept) if kept else None
         state.active = [state.active[index] for index in kept]
 
-    def _last_good(self, index: int, lane: int) -> dict[str, np.ndarray]:
+    def _last_good(self, lane: int) -> dict[str, np.ndarray]:
         """The lane as the newest checkpoint has it in which all its numbers are finite; else as it began."""
         for path in checkpoint.found(self.folder / "checkpoint"):
             saved, state = checkpoint.load(path)

@@ -104,6 +104,5 @@ def test_without_a_place_for_the_table_or_without_a_page(record):
 
 
 def test_the_record_of_this_repository_is_true():
-    if (ROOT / "results").is_dir():
-        result = run("results", "--folder", str(ROOT / "results"), "--check")
-        assert result.exit_code == 0, result.output
+    result = run("results", "--folder", str(ROOT / "results"), "--check")
+    assert result.exit_code == 0, result.output

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tiny
 from conftest import needs
+from test_resume import StopAt
 from typer.testing import CliRunner
 
 from imlp.cli import app
@@ -112,16 +113,6 @@ def test_the_validation_split_is_stratified_and_drawn_by_seed():
 
 
 # It goes on
-
-
-class StopAt(Callback):
-    def __init__(self, steps: int):
-        self.left = steps
-
-    def stepped(self, trainer: Trainer, images: int) -> None:
-        self.left -= 1
-        if self.left == 0:
-            trainer.stop_requested = "SIGINT"
 
 
 @pytest.mark.parametrize("steps", [16, 50, 70])
