@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from imlp.accel.strips import Strips
+from imlp.accel.products import Patches, Quads, Strips
 from imlp.accel.verbs import apply
 from imlp.spec import Spec
 
@@ -61,13 +61,13 @@ def structured(
     w: Tensor,
     b: Tensor,
     *,
-    strips: Strips | None = None,
+    products: Strips | Patches | Quads | None = None,
     first: bool = False,
     record: bool = True,
 ) -> tuple[Tensor, Backward]:
-    """A prior layer: in strips if they are given, or else natively. Without `record` there is no backward."""
-    if strips is not None:
-        return strips.forward(x, w, b), lambda dy: _named(*strips.backward(dy, first))
+    """A prior layer: as products if those are given, or else natively. Without `record` there is no backward."""
+    if products is not None:
+        return products.forward(x, w, b), lambda dy: _named(*products.backward(dy, first))
     if not record:
         return apply(spec, w, b, x), _no_backward
     inputs = (w, b) if first else (w, b, x)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from imlp.accel import layers as ops
 from imlp.accel.adam import adam
-from imlp.accel.strips import Strips, rows_at_once, taps_first
+from imlp.accel.products import way
 from imlp.accel.verbs import expand_bias, interpolate, to_numpy
 from imlp.errors import ArrayError, BackendError
 from imlp.init import network_parameters
@@ -166,12 +166,12 @@ def load(network: Network, arrays: Mapping[str, Any], *, dense: bool, dtype: Any
 
 
 def _laid_out(model: Model) -> Model:
-    """Weights and moments of convolutions that run in strips, stored as those want them."""
+    """Weights and moments of convolutions that run as products, stored as those want them."""
     for layer in () if model.dense else model.network.layers:
         name = f"{layer.name}.weight"
-        if name in model.parameters and rows_at_once(layer.spec, model.parameters[name].device) is not None:
+        if name in model.parameters and (found := way(layer.spec, model.parameters[name].device)):
             for group in (model.parameters, model.first, model.second):
-                group[name] = taps_first(group[name])
+                group[name] = found.stored(group[name])
     return model
 
 
@@ -240,10 +240,10 @@ def _step(
             room = _kept(model.scratch, str(weight.shape), lambda: torch.empty_like(weight)) if reuse else None
             return ops.linear(x, weight, bias, first=first, room=room)
         case "linear":
-            spec, rows = step.of.spec, rows_at_once(step.of.spec, x.device)
+            spec, found = step.of.spec, way(step.of.spec, x.device)
             scratch = model.scratch if reuse else {}
-            strips = None if rows is None else _kept(scratch, step.name, lambda: Strips(spec, rows, like=weight))
-            return ops.structured(x, spec, weight, bias, strips=strips, first=first, record=record)
+            products = None if found is None else _kept(scratch, step.name, lambda: found(spec, like=weight))
+            return ops.structured(x, spec, weight, bias, products=products, first=first, record=record)
         case "norm":
             return ops.layer_norm(x, step.of.features, weight, bias)
         case "gelu":

@@ -14,7 +14,7 @@ from modules import Mixer, load, s_cnn, s_mlp  # noqa: E402
 
 from imlp import accel, networks, reference  # noqa: E402
 from imlp.accel.adam import adam  # noqa: E402
-from imlp.accel.strips import Strips, rows_at_once  # noqa: E402
+from imlp.accel.products import Patches, Quads, Strips, way  # noqa: E402
 from imlp.errors import ArrayError, BackendError, ImlpError  # noqa: E402
 from imlp.spec import Conv  # noqa: E402
 
@@ -242,42 +242,56 @@ convolutions = st.builds(
 )
 
 
-@given(convolutions, st.booleans())
-def test_strips_are_the_convolution(geometry, whole):
+@given(convolutions, st.sampled_from(["a row", "all rows", "patches"]))
+def test_products_are_the_convolution(geometry, how):
     make, arguments = geometry
     try:
         spec = make(*arguments)
     except ImlpError:
         return
+    like = torch.zeros((), dtype=torch.float64)
+    rows = 1 if how == "a row" else spec.out_shape[1]
+    products_are_the_convolution(spec, Patches(spec, like) if how == "patches" else Strips(spec, like, rows))
+
+
+@given(st.integers(1, 5), st.integers(1, 5))
+def test_nine_products_are_the_convolution_of_2_x_2_pixels(c, o):
+    spec = Conv((c, 2, 2), o, 3, padding=1)
+    products_are_the_convolution(spec, Quads(spec, torch.zeros((), dtype=torch.float64)))
+
+
+def products_are_the_convolution(spec, products):
     generator = torch.Generator().manual_seed(0)
     shapes = ((3, spec.matrix_shape[1]), spec.weight_shape, spec.bias_shape)
     x, w, b = (torch.randn(shape, dtype=torch.float64, generator=generator).requires_grad_() for shape in shapes)
     y = accel.apply(spec, w, b, x)
     dy = torch.randn(y.shape, dtype=torch.float64, generator=generator)
     expected = torch.autograd.grad(y, (w, b, x), dy)
-    strips = Strips(spec, spec.out_shape[1] if whole else 1, like=w.detach())
     with torch.no_grad():
         for _ in range(2):  # the second time on the room of the first
-            torch.testing.assert_close(strips.forward(x, w, b), y.detach(), rtol=0, atol=1e-12)
-            for found, wanted in zip(strips.backward(dy, first=False), expected, strict=True):
+            torch.testing.assert_close(products.forward(x, w, b), y.detach(), rtol=0, atol=1e-12)
+            for found, wanted in zip(products.backward(dy, first=False), expected, strict=True):
                 torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
-        assert strips.backward(dy, first=True)[2] is None
+        assert products.backward(dy, first=True)[2] is None
 
 
-def test_strips_are_used_where_they_are_less_work():
+def test_products_are_used_where_they_are_less_work():
     cpu, cuda = torch.device("cpu"), torch.device("cuda")
     specs = [layer.spec for layer in networks.cnn().layers]
-    assert [rows_at_once(spec, cpu) for spec in specs] == [1, 1, 1, None, None, 2]
-    assert [rows_at_once(spec, cuda) for spec in specs] == [None] * 5 + [2]
-    assert rows_at_once(Conv((4, 2, 2), 4, 3, padding=1, groups=2), cpu) is None
-    assert rows_at_once(Conv((3, 224, 224), 64, 7, 2, 3), cpu) is None
-    assert rows_at_once(networks.mixer().layers[0].spec, cpu) is None
+    assert [way(spec, cpu) for spec in specs] == [Strips] * 3 + [Patches] * 2 + [Quads]
+    assert [way(spec, cuda) for spec in specs] == [None] * 5 + [Quads]
+    assert [Strips.work(spec)[0] for spec in specs[:3]] == [1, 1, 1]
+    assert Strips.work(Conv((8, 2, 2), 8, 3, padding=1))[0] == 2
+    assert way(Conv((4, 2, 2), 4, 3, padding=1, groups=2), cpu) is None
+    assert way(Conv((3, 224, 224), 64, 7, 2, 3), cpu) is None
+    assert way(Conv((256, 8, 8), 256, 3, padding=1), cpu) is None
+    assert way(networks.mixer().layers[0].spec, cpu) is None
 
 
 def test_a_gradient_that_is_stored_otherwise_is_still_its_parameters():
     model = accel.init(networks.cnn(), dense=False, seed=0, dtype="float64")
     name = "conv6.weight"
-    assert not model.parameters[name].is_contiguous()  # taps first, for the strips
+    assert not model.parameters[name].is_contiguous()  # taps first
     expected = model.parameters[name] - 0.5 * model.parameters[name].sign()
     adam(model, {name: model.parameters[name].contiguous()}, t=torch.tensor(1.0), lr=0.5, betas=(0.9, 0.999), eps=0)
     torch.testing.assert_close(model.parameters[name], expected, rtol=0, atol=1e-12)

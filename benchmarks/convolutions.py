@@ -1,0 +1,62 @@
+"""Forward and backward of a convolution: `conv2d`, and the ways of `imlp.accel.products`, geometry by geometry.
+
+Run: python benchmarks/convolutions.py [--batch 128] [--threads 2] [--repeats 30]
+
+A star marks the way that `imlp` takes; the constants by which it chooses come from here.
+"""
+
+import statistics
+from collections.abc import Callable
+
+import torch
+import typer
+from measure import console, interleaved, print_machine, table
+
+from imlp import networks
+from imlp.accel.layers import structured
+from imlp.accel.products import Patches, Quads, Strips, Way, way
+from imlp.spec import Conv
+
+WAYS: dict[Way | None, str] = {None: "conv2d", Strips: "strips", Patches: "patches", Quads: "quads"}
+OTHERS = [
+    ((16, 4, 4), 32, 2),
+    ((128, 4, 4), 128, 1),
+    ((256, 4, 4), 512, 2),
+    ((128, 8, 8), 256, 2),
+    ((256, 8, 8), 256, 1),
+    ((64, 16, 16), 128, 2),
+]
+
+
+def steps(spec: Conv, batch: int) -> dict[str, Callable[[], object]]:
+    """The ways that there are for a convolution, by name."""
+    weight, bias = torch.randn(spec.weight_shape), torch.zeros(spec.bias_shape)
+    x, dy = (torch.randn(batch, size) for size in reversed(spec.matrix_shape))
+
+    def step(made: Way | None) -> Callable[[], object]:
+        stored = weight if made is None else made.stored(weight)
+        products = None if made is None else made(spec, like=weight)
+        return lambda: structured(x, spec, stored, bias, products=products)[1](dy)
+
+    quads = way(spec, x.device) is Quads
+    return {name: step(made) for made, name in WAYS.items() if made is not Quads or quads}
+
+
+@torch.no_grad()
+def main(batch: int = 128, threads: int = 2, repeats: int = 30) -> None:
+    torch.set_num_threads(threads)
+    print_machine()
+    specs = [layer.spec for layer in networks.cnn().layers]
+    specs += [Conv(shape, o, kernel=3, stride=stride, padding=1) for shape, o, stride in OTHERS]
+    title = f"ms for forward and backward, batch {batch}, {threads} threads, {repeats} turns"
+    result = table(title, "convolution", *WAYS.values())
+    for spec in specs:
+        seconds = interleaved(steps(spec, batch), repeats=repeats)
+        taken = WAYS[way(spec, torch.device("cpu"))]
+        cells = [f"{1e3 * statistics.median(s):.2f}{' *' if name == taken else '  '}" for name, s in seconds.items()]
+        result.add_row(f"{spec.in_shape} -> {spec.out_shape}", *cells)
+    console.print(result)
+
+
+if __name__ == "__main__":
+    typer.run(main)
