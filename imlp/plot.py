@@ -94,8 +94,8 @@ def _row(axes: Axes, matrix: sparse.csr_array, spec: Spec) -> None:
     axes.set_aspect("auto" if folded.shape[1] > 3 * folded.shape[0] else "equal")
 
 
-def run_figure(rows: list[dict[str, Any]], title: str) -> Figure:
-    """A run by epoch: test accuracy of the prior and each lane, and how much inductive bias each lane holds."""
+def run_figure(rows: list[dict[str, Any]], measure: str, title: str) -> Figure:
+    """A run by epoch: accuracy of the prior and each lane, and how much inductive bias each lane holds."""
     figure = Figure(figsize=(12, 5), layout="constrained")
     left, right = figure.subplots(1, 2)
     for name, own in _by_name(rows).items():
@@ -112,7 +112,7 @@ def run_figure(rows: list[dict[str, Any]], title: str) -> Figure:
     if lane is not None:
         random = np.mean([found["random"] for found in lane["bias"].values()])
         right.axhline(random, color="grey", linestyle=":", label="random matrices")
-    left.set(xlabel="epoch", ylabel="test accuracy, %", title="accuracy after mixing")
+    left.set(xlabel="epoch", ylabel=f"{measure}, %", title="accuracy after mixing")
     right.set(xlabel="epoch", ylabel="share of |W|^2 in the prior's subspace", ylim=(0, 1.03))
     right.set_title("bias meter, mean over layers")
     for axes in (left, right):

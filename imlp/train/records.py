@@ -35,6 +35,11 @@ class Run:
     result: dict[str, Any] | None
 
     @property
+    def measure(self) -> str:
+        """What its accuracies are; trials of a search are judged by images held out, as the name of their data says."""
+        return "validation accuracy" if HELD_OUT.search(self.config.data) else "test accuracy"
+
+    @property
     def seconds(self) -> float:
         """Wall time of all its epochs."""
         return sum(value for row in self.times for name, value in row.items() if name != "epoch")
@@ -198,8 +203,8 @@ class Arm:
 
     @property
     def measure(self) -> str:
-        """What its accuracies are; trials of a search are judged by images held out, as the name of their data says."""
-        return "validation accuracy" if HELD_OUT.search(self.config.data) else "test accuracy"
+        """What its accuracies are."""
+        return self.runs[0].measure
 
     @property
     def prior_name(self) -> str:

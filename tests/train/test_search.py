@@ -102,6 +102,15 @@ def test_the_test_set_is_not_looked_at_before_the_end(whole, tmp_path):
     assert content["final"] != whole[0]["final"]
 
 
+def test_a_picture_of_a_batch_says_that_it_was_judged_by_images_held_out(whole):
+    from imlp.plot import run_figure
+
+    judged = {run.measure: run for run in find_runs([whole[1]])}
+    assert set(judged) == {"validation accuracy", "test accuracy"}
+    for measure, run in judged.items():
+        assert run_figure(run.rows, measure, "a run").axes[0].get_ylabel() == f"{measure}, %"
+
+
 def test_the_validation_split_is_stratified_and_drawn_by_seed():
     one, two = (DATA.hold_out(0.25, seed=seed) for seed in (0, 1))
     for label, n in enumerate(np.bincount(DATA.y)):
