@@ -199,8 +199,8 @@ Way: TypeAlias = type[Strips] | type[Patches] | type[Quads]
 def way(spec: Spec, device: torch.device) -> Way | None:
     """The one that takes the least time; None where that is `conv2d`.
 
-    Times are in multiplications of a product for each of 128 images, some 3 ns on two cores of a CPU, and fitted to
-    `benchmarks/convolutions.py`: each way begins with a constant, `conv2d` fills up blocks of 16 channels.
+    Times are in multiplications of a product for each of 128 images, some 3 ns on two cores of a CPU, and set by hand
+    after `benchmarks/convolutions.py`: each way begins with a constant, `conv2d` fills up blocks of 16 channels.
 
     >>> way(Conv((256, 2, 2), 256, kernel=3, padding=1), torch.device("cpu")).__name__
     'Quads'
