@@ -162,18 +162,9 @@ def scores_table(arm: Arm) -> Table:
 
 def print_fits(arm: Arm) -> None:
     """Where the two lines of each series meet."""
-    for every, scores in series(arm).items():
-        pairs = [(score.alpha, score.mean) for score in scores if score.alpha is not None]
+    for base, lanes in arm.series.items():
+        pairs = [(score.alpha, score.mean) for score in arm.scores_of(lanes) if score.alpha is not None]
         v = fit_v(*zip(*pairs, strict=True)) if pairs else None
         if v is not None:
             sides = ", ".join(f"{s.slope:+.2f} % a decade (R^2 {s.r2:.2f})" for s in (v.left, v.right))
-            out.print(f"every {every}: two lines meet at alpha {v.alpha:.2g}; {sides}", soft_wrap=True)
-
-
-def series(arm: Arm) -> dict[str, list[Score]]:
-    """The scores with a constant alpha above 0, by cadence."""
-    found: dict[str, list[Score]] = {}
-    for score in arm.scores:
-        if score.alpha and score.lane:
-            found.setdefault(score.lane.every, []).append(score)
-    return found
+            out.print(f"every {base.every}: two lines meet at alpha {v.alpha:.2g}; {sides}", soft_wrap=True)

@@ -152,10 +152,11 @@ def _cadences(arms: Arms) -> list[str]:
 
 def _series(arms: Arms, arm: str, every: str) -> list[Score]:
     """The scores of constant alphas above 0 of one cadence, by alpha."""
-    own = [s for s in _arm(arms, arm).scores if s.alpha and s.lane == Lane(alpha=s.lane.alpha, every=every)]  # type: ignore[union-attr]
+    of = _arm(arms, arm)
+    own = of.scores_of(of.series.get(Lane(alpha="0", every=every), []))
     if not own:
         raise _Missing(f"any alpha every {every}")
-    return sorted(own, key=lambda score: score.alpha or 0)
+    return own
 
 
 def _arm(arms: Arms, name: str) -> Arm:

@@ -187,6 +187,15 @@ class Arm:
 
         return sorted(dict.fromkeys(lane for run in self.runs for lane in run.config.lanes), key=order)
 
+    @property
+    def series(self) -> dict[Lane, list[Lane]]:
+        """The lanes with a constant alpha above 0 that differ in it alone, smallest first; by that lane at alpha 0."""
+        found: dict[Lane, list[Lane]] = {}
+        for lane in self.lanes:
+            if constant_alpha(lane):
+                found.setdefault(dataclasses.replace(lane, alpha="0"), []).append(lane)
+        return found
+
     @cached_property
     def scores(self) -> list[Score]:
         """The prior's first, then one a lane; of finished runs, and without lanes that have stopped."""
@@ -200,6 +209,10 @@ class Arm:
     def score(self, lane: Lane | None) -> Score | None:
         """The score of a lane, or of the prior (None), if it is there."""
         return next((score for score in self.scores if score.lane == lane), None)
+
+    def scores_of(self, lanes: Iterable[Lane]) -> list[Score]:
+        """The scores of the lanes that have one."""
+        return [score for lane in lanes if (score := self.score(lane))]
 
     @property
     def measure(self) -> str:

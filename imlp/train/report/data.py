@@ -277,11 +277,8 @@ def _series(arm: Arm) -> tuple[list[Series], dict[Lane, int]]:
 
     Alpha 0 is the S-MLP however often nothing is mixed, so that every series begins with it.
     """
-    groups: dict[Lane, list[Lane]] = {}
+    groups = arm.series
     zeros = [lane for lane in arm.lanes if constant_alpha(lane) == 0]
-    for lane in arm.lanes:
-        if constant_alpha(lane):
-            groups.setdefault(dataclasses.replace(lane, alpha="0"), []).append(lane)
     if zeros and not groups:
         groups[zeros[0]] = []
     series: list[Series] = []
@@ -291,7 +288,7 @@ def _series(arm: Arm) -> tuple[list[Series], dict[Lane, int]]:
         own = [*zero, *lanes]
         for lane in own:
             of[lane] = len(series) if of[lane] < 0 else of[lane]
-        scores = sorted((s for lane in own if (s := arm.score(lane))), key=lambda score: score.alpha or 0)
+        scores = arm.scores_of(own)
         alphas, means = [score.alpha or 0.0 for score in scores], [score.mean for score in scores]
         stds, ns = [score.std for score in scores], [score.n for score in scores]
         series.append(Series(_cadence(base, full=True), alphas, means, stds, ns, fit_v(alphas, means)))
