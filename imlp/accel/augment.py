@@ -1,8 +1,8 @@
 """Batches: gather, crop, flip, standardise, as a few operations on the whole batch, on the device of the images.
 
 The offsets come from NumPy (`imlp.train.augment`) and travel in one copy that the host does not wait for.
-A shift (`pad`) is one gather from the padded images. A scaled box (`resized`) is `A I B^T`: the matrix of bilinear
-interpolation along one axis is a row of tents, `A[i, k] = max(0, 1 - |top + source(i) - k|)`.
+A shift (`pad`, `pad-mean`) is one gather from the padded images. A scaled box (`resized`) is `A I B^T`: the matrix of
+bilinear interpolation along one axis is a row of tents, `A[i, k] = max(0, 1 - |top + source(i) - k|)`.
 """
 
 from typing import Any
@@ -34,7 +34,10 @@ def batch(x: torch.Tensor, index: Any, draw: Draw | None, mean: Any, std: Any, *
     numbers = place(np.stack([-mean / std, 1 / (255 * std)]), device=x.device).to(dtype)[
         ..., None, None
     ]  # (2, c, 1, 1)
-    return images.to(dtype).mul_(numbers[1]).add_(numbers[0]).flatten(1)  # in place: `images` is a copy of our own
+    images = images.to(dtype).mul_(numbers[1]).add_(numbers[0])  # in place: `images` is a copy of our own
+    if draw is not None and draw.kind == "pad-mean":
+        images = _shift(images, draw)
+    return images.flatten(1)
 
 
 def _numbers(draw: Draw, device: torch.device) -> torch.Tensor:

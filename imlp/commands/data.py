@@ -53,7 +53,7 @@ def list_(
         Path | None, typer.Option(help="Draw images with labels: .png, .svg or .pdf.", show_default=False)
     ] = None,
     augment: Annotated[
-        Literal["pad", "resized", "none"], typer.Option(help="How the preview's images are augmented.")
+        Literal["pad", "pad-mean", "resized", "none"], typer.Option(help="How the preview's images are augmented.")
     ] = "none",
     json: Json = False,
 ) -> None:

@@ -5,7 +5,8 @@ A box of a picture is drawn back to the picture's size by bilinear interpolation
     source(i) = clip((i + 1/2) n_box / n - 1/2, 0, n_box - 1)        for output row (or column) i of n
     out = (1 - f) I[floor(source)] + f I[floor(source) + 1],  f = source - floor(source)
 
-A box of the picture's own size (`pad`) has f = 0 everywhere: a shift. Outside the picture is 0, which is black.
+A box of the picture's own size (`pad`) has f = 0 everywhere: a shift. Outside the picture is 0, which is black before
+the standardisation, and the mean colour after it (`pad-mean`).
 """
 
 from typing import Any
@@ -24,11 +25,19 @@ def batch(x: Any, index: Any, draw: Draw | None, mean: Any, std: Any, *, dtype: 
     array([[1., 1., 1., 1.]])
     """
     images = np.asarray(x)[np.asarray(index)].astype(np.float64)  # (B, c, h, w)
-    if draw is not None:
-        boxes = zip(images, draw.top, draw.left, draw.height, draw.width, draw.flip, strict=True)
-        images = np.stack([_cut(*box) for box in boxes])
     mean, std = (np.asarray(value, dtype=np.float64)[:, None, None] for value in (mean, std))
-    return ((images / 255 - mean) / std).reshape(len(images), -1)
+    if draw is None:
+        images = (images / 255 - mean) / std
+    elif draw.kind == "pad-mean":
+        images = _cut_all((images / 255 - mean) / std, draw)
+    else:
+        images = (_cut_all(images, draw) / 255 - mean) / std
+    return images.reshape(len(images), -1)
+
+
+def _cut_all(images: np.ndarray, draw: Draw) -> np.ndarray:
+    boxes = zip(images, draw.top, draw.left, draw.height, draw.width, draw.flip, strict=True)
+    return np.stack([_cut(*box) for box in boxes])
 
 
 def _cut(image: np.ndarray, top: int, left: int, height: int, width: int, flip: bool) -> np.ndarray:

@@ -2,11 +2,13 @@
 
 Every augmentation is a box of the picture, drawn back to the picture's size, and perhaps mirrored:
 
-pad      the picture's own size, shifted by up to 4 pixels each way. What lies outside is black: 0 *before* the
-         standardisation, as torchvision's `RandomCrop(32, padding=4)` pads uint8 images.
-resized  8% to 100% of the area, aspect 3/4 to 4/3, as torchvision's `RandomResizedCrop`. Drawn back bilinearly in
-         floating point, without antialiasing, and without rounding to whole levels in between.
-none     the whole picture, never mirrored.
+pad       the picture's own size, shifted by up to 4 pixels each way. What lies outside is black: 0 *before* the
+          standardisation, as torchvision's `RandomCrop(32, padding=4)` pads uint8 images.
+pad-mean  the same, but what lies outside has the mean colour: 0 *after* the standardisation, as the same crop pads
+          images that are standardised already.
+resized   8% to 100% of the area, aspect 3/4 to 4/3, as torchvision's `RandomResizedCrop`. Drawn back bilinearly in
+          floating point, without antialiasing, and without rounding to whole levels in between.
+none      the whole picture, never mirrored.
 """
 
 from dataclasses import dataclass
@@ -16,7 +18,7 @@ import numpy as np
 
 from imlp.errors import DataError
 
-KINDS = ("pad", "resized", "none")
+KINDS = ("pad", "pad-mean", "resized", "none")
 PADDING = 4
 AREA = (0.08, 1.0)
 ASPECT = (3 / 4, 4 / 3)  # width over height
@@ -42,7 +44,7 @@ def draw(kind: str, n: int, image: tuple[int, int, int], *, rng: np.random.Gener
     array([32, 32])
     """
     _, h, w = image
-    if kind == "pad":
+    if kind in ("pad", "pad-mean"):
         top, left = rng.integers(-PADDING, PADDING + 1, size=(2, n))
         height, width = np.full(n, h), np.full(n, w)
     elif kind == "resized":

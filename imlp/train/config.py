@@ -90,7 +90,7 @@ class Config:
     train_size: int | None = _field(None, "Take only so many training images.", DATA)
     test_size: int | None = _field(None, "Take only so many test images.", DATA)
     augment: str = _field(
-        "pad", "Random crops: pad (shift by up to 4), resized, or none. The first two also flip.", DATA
+        "pad", "Random crops: pad (shift by up to 4, black outside), pad-mean (grey), resized; all flip. Or none.", DATA
     )
     epochs: int = _field(None, "Passes over the images. Default 10 for shapes, the paper's 100 else.", TRAINING)
     batch: int = _field(128, "Images a step.", TRAINING)

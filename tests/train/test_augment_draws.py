@@ -16,8 +16,9 @@ def test_draws_come_from_the_generator_alone() -> None:
     assert not np.array_equal(one.height, other.height)
 
 
-def test_pad_draws_every_shift_and_flips_half() -> None:
-    draw = augment.draw("pad", 9000, (3, 32, 32), rng=np.random.default_rng(0))
+@pytest.mark.parametrize("kind", ["pad", "pad-mean"])
+def test_pad_draws_every_shift_and_flips_half(kind: str) -> None:
+    draw = augment.draw(kind, 9000, (3, 32, 32), rng=np.random.default_rng(0))
     for offsets in (draw.top, draw.left):
         counts = np.bincount(offsets + 4, minlength=9)
         assert len(counts) == 9
@@ -36,5 +37,5 @@ def test_none_draws_the_whole_picture() -> None:
 
 
 def test_unknown_kind() -> None:
-    with pytest.raises(DataError, match="unknown augmentation 'mixup'; use one of pad, resized, none"):
+    with pytest.raises(DataError, match="unknown augmentation 'mixup'; use one of pad, pad-mean, resized, none"):
         augment.draw("mixup", 1, IMAGE, rng=np.random.default_rng(0))

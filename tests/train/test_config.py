@@ -86,7 +86,7 @@ def test_the_identity_is_the_same_in_another_process():
         ({"epochs": "many"}, "give a value of type int"),
         ({"lr": -1.0}, "lr is -1.0; give a number above 0"),
         ({"beta1": 1.0}, "from 0 to below 1"),
-        ({"augment": "crop"}, "use pad or resized or none"),
+        ({"augment": "crop"}, "use pad or pad-mean or resized or none"),
         ({"network": "cnm"}, "did you mean 'cnn'"),
         ({"lanes": []}, "give at least one alpha"),
         ({"lanes": [{"alpha": 2}]}, "from 0"),

@@ -77,7 +77,7 @@ def test_list_of_one_set(tmp_path: Path) -> None:
     assert "60 to train" in shown
 
 
-@pytest.mark.parametrize("augment", ["none", "pad", "resized"])
+@pytest.mark.parametrize("augment", ["none", "pad", "pad-mean", "resized"])
 def test_preview(augment: str, tmp_path: Path) -> None:
     picture = tmp_path / "shapes.png"
     done = run("list", *SOME, "--root", tmp_path, "--preview", picture, "--augment", augment)

@@ -45,7 +45,7 @@ def algorithm_1(config, data, alpha: float) -> tuple[list[dict[str, float]], dic
 
 
 @pytest.mark.parametrize("backend", ["reference", "accel"])
-@pytest.mark.parametrize("augmentation", ["pad", "resized", "none"])
+@pytest.mark.parametrize("augmentation", ["pad", "pad-mean", "resized", "none"])
 def test_the_loop_is_algorithm_1(backend, augmentation, tmp_path):
     if backend == "accel":
         needs("accel")

@@ -53,12 +53,13 @@ def _of_class(data: Dataset, classes: range, n: int) -> np.ndarray:
 
 def _images(data: Dataset, index: np.ndarray, augment: str, seed: int) -> np.ndarray:
     """Images from black 0 to white 1, the first row of an augmented picture left as it is."""
-    nothing, one = np.zeros(data.image[0]), np.ones(data.image[0])
-    plain = batch(data.x, index, None, nothing, one)
+    mean, one = data.mean, np.ones(data.image[0])
+    back = np.repeat(mean, data.image[1] * data.image[2])  # so that the mean colour is 0 where the image is cut
+    plain = (batch(data.x, index, None, mean, one) + back).clip(0, 1)
     if augment == "none":
         return plain
     drawn = draw(augment, len(index), data.image, rng=np.random.default_rng(seed))
-    augmented = batch(data.x, index, drawn, nothing, one)
+    augmented = (batch(data.x, index, drawn, mean, one) + back).clip(0, 1)
     augmented[: len(index) // ROWS] = plain[: len(index) // ROWS]
     return augmented
 
