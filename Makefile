@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 # what the tests must find; CI adds a browser: make test ALSO=chromium
-REQUIRE := accel,cupy,nvrtc,g++,onnx,optuna,ray,sphinx,tensorboard
+REQUIRE := accel,cupy,nvrtc,cc,g++,onnx,optuna,ray,sphinx,tensorboard
 
 .PHONY: demo test test-gpu lint docs notebooks clean
 

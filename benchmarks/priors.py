@@ -1,5 +1,7 @@
 """Building and mixing in `W_P`: strided diagonals against the identity convolution, and against the floor.
 
+`interpolate` takes the path that `python cli.py info` names; `views` are torch's, which every machine has.
+
 Run: python benchmarks/priors.py [--repeats 12] [--plot benchmarks/priors.png] [--device cuda]
 
 (a) identity: push the identity through the layer to get the dense `W_P`, then `W.mul_(1 - a).add_(W_P, alpha=a)`.
@@ -21,6 +23,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from imlp import accel, networks
+from imlp.accel import verbs
 from imlp.spec import Chain, Conv, Patchify, Shared, Spec, Transpose
 
 LIMIT = 8e9  # bytes; the identity way is not tried beyond this
@@ -60,21 +63,22 @@ def compare(name: str, repeats: int, device: str) -> None:
 
         return run
 
-    floor, fast, build, identity, identity_build = ways = {
+    floor, fast, views, build, identity, identity_build = ways = {
         "floor: W.mul_(c)": each(lambda W, spec, w: W.mul_(1 - alpha)),
-        "interpolate, diagonals": each(lambda W, spec, w: accel.interpolate(W, spec, w, alpha)),
-        "build, diagonals": each(lambda W, spec, w: accel.matrix(spec, w)),
+        "interpolate": each(lambda W, spec, w: accel.interpolate(W, spec, w, alpha)),
+        "interpolate, views": each(lambda W, spec, w: verbs._interpolate(W, spec, w, 1 - alpha, alpha)),
+        "build, views": each(lambda W, spec, w: accel.matrix(spec, w)),
         "interpolate, identity": each(lambda W, spec, w: W.mul_(1 - alpha).add_(identity_matrix(spec, w), alpha=alpha)),
         "build, identity": each(lambda W, spec, w: identity_matrix(spec, w)),
     }
     # Turns of several calls, the first of which is not counted: it pays for what the way before it left in the caches.
-    seconds = interleaved(ways, repeats=repeats, calls={floor: 20, fast: 20, build: 5})
+    seconds = interleaved(ways, repeats=repeats, calls={floor: 20, fast: 20, views: 20, build: 5})
     result = table(
         f"{name}: {len(specs)} layers, {sum(W.numel() for W in dense):,} weights, float32, {repeats} turns", "way",
         "ms (middle half)", "of the floor", "faster than identity",
     )  # fmt: skip
     for way in ways:
-        slower = {fast: identity, build: identity_build}.get(way)
+        slower = {fast: identity, views: identity, build: identity_build}.get(way)
         times = f"{1 / ratio(seconds, way, slower):.0f} x" if slower else ""
         result.add_row(way, milliseconds(seconds[way]), f"{ratio(seconds, way, floor):.2f}", times)
     console.print(result)

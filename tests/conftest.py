@@ -37,6 +37,8 @@ def _missing(name: str) -> str | None:
                 import ray  # noqa: F401
             case "g++":
                 return None if shutil.which("g++") else "g++ is not installed"
+            case "cc":
+                return None if shutil.which("cc") else "there is no C compiler (cc)"
             case "chromium":
                 import playwright  # noqa: F401
 

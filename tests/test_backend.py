@@ -62,7 +62,8 @@ def test_accel_works_without_cupy():
         "import torch; from imlp import Shared, accel\n"
         "print(accel.matrix(Shared(2, 1, 1), torch.ones(1, 1)).sum().item(), accel.describe()['path'])"
     )
-    assert run(code).strip() == "2.0 torch views"
+    assert run(code).startswith("2.0 ")
+    assert "fused" not in run(code)
 
 
 def test_accel_imports_cupy_only_when_a_device_is_there():
@@ -80,4 +81,4 @@ def test_cupy_imports_without_a_gpu_and_describe_says_why_it_is_not_used():
     needs("accel")
     needs("cupy")
     out = run("import cupy; from imlp import accel; print(accel.describe())")
-    assert "'path': 'torch views', 'why': 'torch sees no CUDA device'" in out or "fused" in out
+    assert "'why': 'torch sees no CUDA device; " in out or "fused" in out

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from imlp.accel import rows
 from imlp.spec import Chain, Conv, Patchify, Shared, Spec, Transpose
 
 SOURCE = Path(__file__).with_name("kernels.cu")
@@ -49,9 +50,14 @@ def describe() -> dict[str, str]:
     >>> sorted(describe())
     ['path', 'torch', 'why']
     """
-    fused, why = status()
-    path = "fused CUDA kernels for tensors on CUDA, torch views elsewhere" if fused else "torch views"
-    return {"path": path, "why": why, "torch": f"{torch.__version__} (CUDA build {torch.version.cuda or 'none'})"}
+    (fused, on_cuda), (compiled, on_cpu) = status(), rows.status()
+    paths = ["fused kernels on CUDA"] * fused + ["C for convolutions on the CPU"] * compiled
+    path = f"{', '.join(paths)}, torch views elsewhere" if paths else "torch views"
+    return {
+        "path": path,
+        "why": f"{on_cuda}; {on_cpu}",
+        "torch": f"{torch.__version__} (CUDA build {torch.version.cuda or 'none'})",
+    }
 
 
 def interpolate(dense: Tensor, spec: Spec, weight: Tensor, keep: float, alpha: float) -> None:

@@ -1,7 +1,8 @@
 """The verbs on any spec, through views: `W_P` itself is only made where it is asked for.
 
 `interpolate` scales `W` once and adds the small weight to its diagonals; `project` averages over them; `apply` runs the
-layer natively. On CUDA, `interpolate` is one fused kernel where CuPy works.
+layer natively. On CUDA, `interpolate` is one fused kernel where CuPy works; on the CPU, for a convolution and where
+there is a compiler, one pass in C.
 """
 
 import warnings
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor
 
 from imlp import checks
-from imlp.accel import convolution, kernels, patchify, shared, transpose
+from imlp.accel import convolution, kernels, patchify, rows, shared, transpose
 from imlp.accel.chain import diagonals
 from imlp.errors import ArrayError
 from imlp.spec import Chain, Conv, Patchify, Shared, Spec, Transpose
@@ -106,13 +107,15 @@ def interpolate(dense: Tensor, spec: Spec, weight: Tensor | None, alpha: Any, *,
     checks.mode_known(mode)
     alphas = checks.alphas(alpha, None if dense.ndim == 2 else len(dense))
     weight = dense.new_ones(()) if weight is None else weight
-    fused = kernels.usable(dense)
+    fused, compiled = kernels.usable(dense), rows.usable(dense, spec)
     for lane, a in zip(dense if dense.ndim == 3 else (dense,), alphas, strict=True):
         if a == 0:
             continue
         keep = 1 - a if mode == "interpolate" else 1.0
         if fused:
             kernels.interpolate(lane, spec, weight.contiguous(), keep, a)
+        elif compiled:
+            rows.interpolate(lane, spec, weight, keep, a)
         else:
             _interpolate(lane, spec, weight, keep, a)
     return dense

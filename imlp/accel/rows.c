@@ -1,0 +1,38 @@
+/* W <- keep W + alpha W_P for a convolution: row by row, each scaled and filled while it is in the cache.
+
+   Row (o, y, x) of W holds kernel o, where output pixel (y, x) meets the image with it:
+       W[(o, y, x), (c, y s_y + i d_y - p_y, x s_x + j d_x - p_x)] gets alpha w[o, c, i, j]
+   `g` is the geometry, in the order in which it is read here; the weight comes with the steps of its own four axes.
+   rows.py makes a copy of this file for each type, in which it replaces REAL and SUFFIX. */
+
+#include <stdint.h>
+
+void convolution_SUFFIX(REAL *W, const REAL *w, REAL keep, REAL alpha, const int64_t *g, int threads)
+{
+    const int64_t c_in = g[0], h_in = g[1], w_in = g[2], c_out = g[3], h_out = g[4], w_out = g[5], groups = g[6];
+    const int64_t k_y = g[7], k_x = g[8], s_y = g[9], s_x = g[10], p_y = g[11], p_x = g[12], d_y = g[13], d_x = g[14];
+    const int64_t step_o = g[15], step_c = g[16], step_i = g[17], step_j = g[18];
+    const int64_t m_out = c_out * h_out * w_out, m_in = c_in * h_in * w_in, c_group = c_in / groups;
+
+#pragma omp parallel for num_threads(threads)
+    for (int64_t row = 0; row < m_out; row++) {
+        const int64_t o = row / (h_out * w_out), y = row / w_out % h_out, x = row % w_out;
+        const int64_t group = o / (c_out / groups);
+        REAL *entries = W + row * m_in;
+        for (int64_t k = 0; k < m_in; k++)
+            entries[k] = keep == 0 ? 0 : keep * entries[k]; /* also where W is not finite */
+        entries += group * c_group * h_in * w_in;
+        for (int64_t i = 0; i < k_y; i++) {
+            const int64_t v = y * s_y + i * d_y - p_y;
+            for (int64_t j = 0; j < k_x; j++) {
+                const int64_t u = x * s_x + j * d_x - p_x;
+                if (v < 0 || v >= h_in || u < 0 || u >= w_in)
+                    continue;
+                REAL *entry = entries + v * w_in + u;
+                const REAL *number = w + o * step_o + i * step_i + j * step_j;
+                for (int64_t c = 0; c < c_group; c++)
+                    entry[c * h_in * w_in] += alpha * number[c * step_c];
+            }
+        }
+    }
+}

@@ -1,0 +1,159 @@
+"""The one pass in C: against the reference, whatever the geometry and the layout, and mistakes in it are noticed."""
+
+import numpy as np
+import pytest
+from conftest import needs
+from hypothesis import given
+from strategies import PAPER, SPECS, convs
+
+needs("accel")
+needs("cc")
+
+import torch  # noqa: E402
+from pins import DTYPES, Numbers, assert_same  # noqa: E402
+
+from imlp import accel, reference  # noqa: E402
+from imlp.accel import rows  # noqa: E402
+from imlp.spec import Conv  # noqa: E402
+
+GUARD, MARGIN = 123.25, 500
+CONVS = [spec for spec in SPECS if isinstance(spec, Conv)]
+PAPERS = [spec for spec in PAPER if isinstance(spec, Conv)]
+MIXES = ((0.7, 0.3, "interpolate"), (0.0, 1.0, "interpolate"), (1.0, 0.3, "add"))
+
+
+def check(spec: Conv, dtype: torch.dtype = torch.float64) -> None:
+    """Interpolation, injection and alpha 1, between guards."""
+    numbers = Numbers(spec, dtype)
+    for keep, alpha, mode in MIXES:
+        around = torch.full((numbers.dense.size + 2 * MARGIN,), GUARD, dtype=dtype)
+        dense = around[MARGIN:-MARGIN].view(spec.matrix_shape)
+        dense.copy_(numbers.torch("dense"))
+        rows.interpolate(dense, spec, numbers.torch("weight"), keep, alpha)
+        assert_same(dense, reference.interpolate(numbers.dense, spec, numbers.weight, alpha, mode=mode))
+        assert (around[:MARGIN] == GUARD).all()
+        assert (around[-MARGIN:] == GUARD).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("spec", CONVS + PAPERS, ids=str)
+def test_it_equals_the_reference(spec, dtype):
+    check(spec, dtype)
+
+
+@given(spec=convs())
+def test_it_equals_the_reference_on_any_geometry(spec):
+    check(spec)
+
+
+def test_a_weight_may_be_laid_out_in_any_way():
+    spec = Conv((6, 5, 4), 4, kernel=(3, 2), padding=1, groups=2)
+    numbers = Numbers(spec)
+    slow = reference.interpolate(numbers.dense, spec, numbers.weight, 0.3)
+    for order in ((0, 2, 3, 1), (2, 3, 0, 1), (1, 0, 3, 2)):
+        back = tuple(np.argsort(order))
+        weight = numbers.torch("weight").permute(order).contiguous().permute(back)
+        assert not weight.is_contiguous()
+        dense = numbers.torch("dense")
+        rows.interpolate(dense, spec, weight, 0.7, 0.3)
+        assert_same(dense, slow)
+
+
+def test_alpha_one_clears_what_is_not_finite():
+    spec = CONVS[0]
+    numbers = Numbers(spec)
+    dense = torch.full(spec.matrix_shape, torch.nan, dtype=torch.float64)
+    rows.interpolate(dense, spec, numbers.torch("weight"), 0.0, 1.0)
+    assert_same(dense, reference.matrix(spec, numbers.weight).toarray())
+
+
+def test_any_number_of_threads_gives_the_same_bits():
+    spec, before, found = PAPERS[0], torch.get_num_threads(), []
+    numbers = Numbers(spec, torch.float32)
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            dense = numbers.torch("dense")
+            rows.interpolate(dense, spec, numbers.torch("weight"), 0.7, 0.3)
+            found.append(dense)
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+
+
+def test_which_matrices_take_this_path(monkeypatch):
+    """Large ones of convolutions, with the same result as by views; none where nothing could be compiled."""
+    large, small, half = PAPERS[0], CONVS[0], Numbers(PAPERS[0], torch.float16)
+    taken = []
+    in_c = rows.interpolate
+    monkeypatch.setattr(rows, "interpolate", lambda dense, spec, *rest: taken.append(spec) or in_c(dense, spec, *rest))
+    numbers = Numbers(large, torch.float32)
+    lanes, weight = numbers.torch("lanes"), numbers.torch("weight")
+    accel.interpolate(lanes, large, weight, [0, 0.3, 1])
+    assert taken == [large, large]  # alpha 0 is nothing to do
+    accel.interpolate(Numbers(small).torch("dense"), small, Numbers(small).torch("weight"), 0.3)
+    accel.interpolate(half.torch("dense"), large, half.torch("weight"), 0.3)
+    monkeypatch.setattr(rows, "status", lambda: (False, "no compiler"))
+    views = numbers.torch("lanes")
+    accel.interpolate(views, large, weight, [0, 0.3, 1])
+    assert taken == [large, large]
+    assert_same(lanes, views)
+    assert accel.describe()["why"].endswith("no compiler")
+
+
+@pytest.mark.parametrize("body", ["", "#!/bin/sh\necho 'rows.c:1: no such luck' >&2\nexit 1\n"])
+def test_without_a_compiler_that_works_there_are_views(body, tmp_path, monkeypatch):
+    if body:
+        compiler = tmp_path / "cc"
+        compiler.write_text(body)
+        compiler.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for cached in (rows.status, rows._library):
+        cached.cache_clear()
+    try:
+        works, why = rows.status()
+        assert not works
+        assert ("no such luck" if body else "there is no C compiler") in why
+        numbers = Numbers(PAPERS[0], torch.float32)
+        dense = accel.interpolate(numbers.torch("dense"), PAPERS[0], numbers.torch("weight"), 0.3)
+        assert_same(dense, reference.interpolate(numbers.dense, PAPERS[0], numbers.weight, 0.3))
+    finally:
+        for cached in (rows.status, rows._library):
+            cached.cache_clear()
+
+
+MUTANTS = {
+    "a shifted tap": ("y * s_y + i * d_y - p_y;", "y * s_y + i * d_y - p_y + 1;"),
+    "a forgotten lower bound": ("v < 0 || ", ""),
+    "a forgotten upper bound": (" || u >= w_in", ""),
+    "a forgotten dilation": ("j * d_x", "j"),
+    "a forgotten group": ("entries += group *", "entries += 0 *"),
+    "swapped axes": ("y = row / w_out % h_out, x = row % w_out", "x = row / w_out % h_out, y = row % w_out"),
+    "a kernel on its side": ("i * step_i + j * step_j", "j * step_i + i * step_j"),
+    "a forgotten scale": ("keep * entries[k]", "entries[k]"),
+    "a forgotten alpha": ("alpha * number", "number"),
+    "a skipped column": ("k < m_in;", "k < m_in - 1;"),
+    "a row too many": ("row < m_out;", "row <= m_out;"),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_mistake_is_noticed(mutant, tmp_path, monkeypatch):
+    right, wrong = MUTANTS[mutant]
+    source = rows.SOURCE.read_text()
+    assert source.count(right) == 1
+    broken = tmp_path / "rows.c"
+    broken.write_text(source.replace(right, wrong))
+    monkeypatch.setattr(rows, "SOURCE", broken)
+    rows._library.cache_clear()
+    try:
+        with pytest.raises(AssertionError):
+            for spec in CONVS:
+                check(spec)
+    finally:
+        rows._library.cache_clear()
+
+
+def test_the_tests_of_the_views_do_not_test_this_path_instead():
+    assert max(np.prod(spec.matrix_shape) for spec in SPECS) < rows.LEAST
