@@ -103,6 +103,6 @@ def test_bad_input_gives_one_line_with_the_remedy(arguments, message):
 
 def test_info_says_which_path_is_in_use_and_why():
     found = json.loads(run("info", "--json").stdout)
-    assert found["interpolation"].startswith(("torch views", "fused"))
+    assert found["interpolation"].startswith(("torch views", "fused", "C for convolutions"))
     assert found["because"]
     assert "torch" in run("info").stdout
