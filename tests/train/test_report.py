@@ -30,7 +30,7 @@ from imlp.train.config import Lane
 from imlp.train.export import parameters
 from imlp.train.loop import Interrupted
 from imlp.train.records import arms_of, find_runs
-from imlp.train.report import make, tables, write
+from imlp.train.report import figures, make, tables, write
 from imlp.train.report.data import gather
 from imlp.train.report.weights import Weights, pictures
 from imlp.train.search import Search
@@ -39,7 +39,10 @@ from imlp.train.sweep import run_task
 ROOT = Path(__file__).parents[2]
 HOSTILE = "</script><img src=x onerror=alert(1)>&\"' $x_1$ 100%"
 ALPHAS = ("0", "1e-4", "1e-3", "1e-2", "0.1", "1")
-LANES = tiny.lanes(*ALPHAS, ("0.01", {"every": "step"}), ("1", {"every": "step"}), "decay:0.5:2")
+LANES = tiny.lanes(
+    *ALPHAS, ("0.01", {"every": "step"}), ("1", {"every": "step"}), "decay:0.5:2", ("decay:0.5:2", {"every": "step"}),
+    "decay:0.5:4",
+)  # fmt: skip
 
 
 class Stop(Callback):
@@ -200,8 +203,15 @@ def test_series_share_alpha_0_and_differ_in_alpha_alone(runs):
     assert arm.series[0].fit is not None
     assert arm.series[1].fit is None
     assert arm.ticks == [0, 1e-4, 1e-3, 1e-2, 0.1, 1]
-    (decaying,) = (model for model in arm.models if "decay:0.5:2" in model.title)
-    assert decaying.series == -1  # it is no point of the figure
+
+
+def test_no_two_models_are_drawn_alike(runs):
+    (arm,) = gather(arms_of(find_runs([runs / "main"])))
+    styles = [str(figures._style(model)) for model in arm.models]
+    assert len(set(styles)) == len(styles) == 1 + len(LANES)
+    shades = {model.title: (model.shade, model.series) for model in arm.models}
+    assert shades["I-MLP alpha decay:0.5:2"] == (shades["I-MLP alpha decay:0.5:2, every step"][0], 0)
+    assert shades["I-MLP alpha decay:0.5:2, every step"][1] == shades["I-MLP alpha 1, every step"][1] == 1
 
 
 def test_the_fit_is_written_out(written):
@@ -753,7 +763,12 @@ def test_tables_sort_by_mouse_and_keyboard(shown):
     assert head.get_attribute("aria-sort") == "none"
     alphas = column("alpha")
     assert [float(alpha) for alpha in alphas[:8]] == [0, 1e-4, 1e-3, 0.01, 0.01, 0.1, 1, 1]
-    assert alphas[8:] == ["decay:0.5:2", ""]  # what is no number after those that are, and nothing last
+    assert alphas[8:] == [
+        "decay:0.5:2",
+        "decay:0.5:2",
+        "decay:0.5:4",
+        "",
+    ]  # what is no number after those that are, and nothing last
 
 
 def test_the_keyboard_reaches_everything(shown):

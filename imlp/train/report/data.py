@@ -40,7 +40,7 @@ class Model:
     random: list[float]  # share of a random matrix, by layer
     share: list[list[float]]  # by layer and epoch
     distance: list[list[float]]
-    shade: float | None  # where its alpha stands among those of the arm, from 0 to 1
+    shade: float | None  # where its alpha stands among those of the arm, from 0 to 1; None for the prior
     series: int  # which of the arm's series it belongs to, or -1
 
 
@@ -236,12 +236,8 @@ def _paper(key: str, experiments: Sequence[dict[str, Any]]) -> list[dict[str, An
 def _arm(arm: Arm, name: str, identifier: str, paper: list[dict[str, Any]]) -> ArmData:
     _check_layers(arm)
     series, of = _series(arm)
-    alphas = sorted({alpha for lane in arm.lanes if (alpha := constant_alpha(lane)) is not None})
-    shades = {alpha: k / max(1, len(alphas) - 1) for k, alpha in enumerate(alphas)}
-    models = [_model(arm, None, None, -1)]
-    for lane in arm.lanes:
-        alpha = constant_alpha(lane)
-        models.append(_model(arm, lane, None if alpha is None else shades[alpha], of[lane]))
+    shades = _shades(arm.lanes)
+    models = [_model(arm, None, None, -1), *(_model(arm, lane, shades[lane], of[lane]) for lane in arm.lanes)]
     runs = [_seen(run) for run in arm.runs]
     return ArmData(
         id=identifier,
@@ -273,7 +269,7 @@ def _check_layers(arm: Arm) -> None:
 
 
 def _series(arm: Arm) -> tuple[list[Series], dict[Lane, int]]:
-    """The series of the alpha figure, and which of them each lane is in.
+    """The series of the alpha figure, and which of them each lane is in, or has its cadence from.
 
     Alpha 0 is the S-MLP however often nothing is mixed, so that every series begins with it.
     """
@@ -292,7 +288,19 @@ def _series(arm: Arm) -> tuple[list[Series], dict[Lane, int]]:
         alphas, means = [score.alpha or 0.0 for score in scores], [score.mean for score in scores]
         stds, ns = [score.std for score in scores], [score.n for score in scores]
         series.append(Series(_cadence(base, full=True), alphas, means, stds, ns, fit_v(alphas, means)))
+    for lane in (lane for lane in arm.lanes if constant_alpha(lane) is None):  # not in the figure, but drawn alike
+        base = dataclasses.replace(lane, alpha="0")
+        of[lane] = list(groups).index(base) if base in groups else -1
     return series, of
+
+
+def _shades(lanes: Sequence[Lane]) -> dict[Lane, float]:
+    """The same shade for the same alpha at any cadence: plain numbers by their size, then schedules."""
+    alphas = {lane: constant_alpha(lane) for lane in lanes}
+    kinds: list[Any] = sorted({alpha for alpha in alphas.values() if alpha is not None})
+    kinds += dict.fromkeys(lane.alpha for lane, alpha in alphas.items() if alpha is None)
+    of = {kind: k / max(1, len(kinds) - 1) for k, kind in enumerate(kinds)}
+    return {lane: of[lane.alpha if alpha is None else alpha] for lane, alpha in alphas.items()}
 
 
 def _cadence(lane: Lane, *, full: bool = False) -> str:

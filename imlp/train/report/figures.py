@@ -114,7 +114,7 @@ def _style(model: Model) -> dict[str, Any]:
 
     if model.prior:
         return {"color": "black", "linestyle": ":", "linewidth": 2}
-    colour = "tab:green" if model.shade is None else colormaps["plasma"](0.85 * model.shade)
+    colour = colormaps["plasma"](0.85 * (model.shade or 0))
     return {"color": colour, "linestyle": DASHES[max(model.series, 0) % len(DASHES)], "linewidth": 1.5}
 
 

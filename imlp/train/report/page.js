@@ -61,8 +61,7 @@ const dashes = ["", "7 3", "2 3", "7 3 2 3"];
 
 function laneStyle(model) {
   if (model.prior) return { stroke: "var(--ink)", "stroke-width": 2.5, "stroke-dasharray": "2 4" };
-  const hue = model.shade === null ? 150 : (225 + 165 * model.shade) % 360;
-  const stroke = model.shade === null ? `hsl(150 60% var(--other))` : `hsl(${hue.toFixed(0)} 72% var(--shade))`;
+  const stroke = `hsl(${((225 + 165 * model.shade) % 360).toFixed(0)} 72% var(--shade))`;
   return { stroke, "stroke-width": 2, "stroke-dasharray": dashes[Math.max(0, model.series) % 4] };
 }
 
