@@ -1,5 +1,6 @@
 """`explore`: the teaching page, as a file and on a local server."""
 
+import signal
 import webbrowser
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -41,10 +42,12 @@ def explore(
         return
     with _server(text, port) as server:
         address = f"http://{HOST}:{server.server_address[1]}/"
-        console.print(f"serving: {address} (Ctrl-C ends it)", soft_wrap=True)
-        if open_page:
-            webbrowser.open(address)
         try:
+            for number in (signal.SIGINT, signal.SIGTERM):  # also where a shell has put it into the background
+                signal.signal(number, signal.default_int_handler)
+            console.print(f"serving: {address} (Ctrl-C ends it)", soft_wrap=True)
+            if open_page:
+                webbrowser.open(address)
             server.serve_forever()
         except KeyboardInterrupt:
             console.print("ended")

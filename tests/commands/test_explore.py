@@ -539,8 +539,11 @@ def test_the_script_that_measured_it_runs(tmp_path):
     assert found["parameters"] == ACCURACY["parameters"]
 
 
-def test_it_is_served_on_this_machine_only_until_ctrl_c(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_is_served_on_this_machine_only_until_ctrl_c(number, tmp_path):
+    """Also in the background, where shells have it ignore Ctrl-C."""
     command = [sys.executable, "cli.py", "explore", "--serve", "--port", "0", "--out", str(tmp_path / "e.html")]
+    command = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *command]
     server = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         lines = [server.stdout.readline() for _ in range(2)]
@@ -552,7 +555,7 @@ def test_it_is_served_on_this_machine_only_until_ctrl_c(tmp_path):
             urllib.request.urlopen(address + "cli.py")
         refused.value.close()
     finally:
-        server.send_signal(signal.SIGINT)
+        server.send_signal(number)
         out, err = server.communicate(timeout=20)
     assert (server.returncode, err) == (0, "")
     assert out == "ended\n"
