@@ -2,7 +2,7 @@
 
 Views go over `W` once to scale it and again for each diagonal; by then its rows have left the cache. In C each row is
 scaled and filled at once. The file is compiled when a matrix of some size first asks for it, which takes half a second,
-into a folder that is gone when it is loaded. Its threads are torch's, since both use the system's OpenMP.
+into a folder that is gone when it is loaded. Its threads are torch's where both load GNU's OpenMP, as on Linux they do.
 """
 
 import ctypes

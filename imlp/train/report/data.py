@@ -41,7 +41,7 @@ class Model:
     share: list[list[float]]  # by layer and epoch
     distance: list[list[float]]
     shade: float | None  # where its alpha stands among those of the arm, from 0 to 1; None for the prior
-    series: int  # which of the arm's series it belongs to, or -1
+    series: int  # which of the arm's series it belongs to, or, for a schedule, has the cadence of; or -1
 
 
 @dataclass(frozen=True)
