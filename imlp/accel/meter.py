@@ -15,6 +15,9 @@ def measure(dense: Tensor, spec: Spec, weight: Tensor) -> tuple[Tensor, Tensor]:
     >>> measure(torch.tensor([[1.0, 0.0], [0.0, 3.0]]), Shared(2, 1, 1), torch.tensor([[4.0]]))
     (tensor(0.8000), tensor(0.5000))
     """
+    if dense.ndim == 3:  # one by one: a sum over a stack may round differently for another number of lanes
+        share, distance = zip(*(measure(lane, spec, weight) for lane in dense), strict=True)
+        return torch.stack(share), torch.stack(distance)
     found = project(dense, spec)
     assert found is not None  # a layer that is measured has a weight
     own = tuple(range(-weight.ndim, 0))

@@ -1,10 +1,11 @@
 """The verbs on whole networks, on torch: forward, backward, one training step, one interpolation step of algorithm 1.
 
-As the reference, but in place, on any device, and without waiting for it: nothing in a step reads a number back.
+As the reference, but in place, on any device, and without waiting for it: nothing in a step reads a number back. Each
+lane is computed as if it were alone, so its bits do not depend on the number of lanes, nor on its place among them.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -21,6 +22,9 @@ from imlp.networks import Network, Step
 
 Watch = Callable[[str, Tensor], None]
 Receive = Callable[[dict[str, Tensor]], None]
+Backward = Callable[[Receive], None]
+
+ALIGNMENT = 64  # bytes: where MKL promises that its rounding does not depend on an operand's place
 
 
 def init(
@@ -38,7 +42,7 @@ def init(
     dtype = _dtype(torch.float32 if dtype is None else dtype)
     parameters = {}
     for name, value in network_parameters(network, dense=dense, seed=seed).items():
-        parameter = torch.from_numpy(value).to(device or "cpu", dtype)
+        parameter = torch.tensor(value, dtype=dtype, device=device or "cpu")
         parameters[name] = parameter if lanes is None else parameter.repeat(lanes, *[1] * value.ndim)
     return _laid_out(Model.start(network, dense, lanes, parameters, torch.zeros_like))
 
@@ -47,12 +51,25 @@ def init(
 def forward(model: Model, x: Tensor, *, watch: Watch | None = None) -> Tensor:
     """Logits `(N, classes)`, or `(L, N, classes)`, of images `x (N, M_in)`; `watch` sees each operation's result."""
     _check(model, x)
+    seen: list[list[tuple[str, Tensor]]] = []
+    each = []
+    for lane in _one_by_one(model):
+        seen.append([])
+        each.append(_forward(lane, x, None if watch is None else seen[-1]))
+    if watch is not None:
+        for results in zip(*seen, strict=True):
+            watch(results[0][0], _joined(model, [result for _, result in results]))
+    return _joined(model, each)
+
+
+def _forward(model: Model, x: Tensor, seen: list[tuple[str, Tensor]] | None = None) -> Tensor:
+    """The logits of a model without lanes; `seen` is given each operation's name and result."""
     for residual, steps in model.network.sections(dense=model.dense):
         start = x
         for step in steps:
             x = _step(model, step, x, record=False)[0]
-            if watch is not None:
-                watch(step.name, x)
+            if seen is not None:
+                seen.append((step.name, x))
         x = start + x if residual else x
     return x
 
@@ -61,8 +78,12 @@ def forward(model: Model, x: Tensor, *, watch: Watch | None = None) -> Tensor:
 def loss_and_grads(model: Model, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
     """The mean cross entropy, a number or `(L,)`, and its gradient at every parameter by name."""
     _check(model, x, y)
-    grads: dict[str, Tensor] = {}
-    return _loss_and_backward(model, x, y, grads.update, reuse=False), grads
+    losses, grads = [], []
+    for lane in _one_by_one(model):
+        loss, backward = _loss_and_backward(lane, x, y, reuse=False)
+        losses.append(loss)
+        grads.append(_all_gradients(backward))
+    return _joined(model, losses), {name: _joined(model, [own[name] for own in grads]) for name in grads[0]}
 
 
 @torch.no_grad()
@@ -86,35 +107,40 @@ def train_step(
     _check(model, x, y)
     t = torch.full((), float(model.step + 1), dtype=torch.float32, device=x.device)
 
-    def accept(loss: Tensor) -> None:
-        if check:
-            refuse_non_finite(model, x, to_numpy(loss), forward, to_numpy)
-
-    def update(grads: dict[str, Tensor]) -> None:
-        adam(model, grads, t=t, lr=lr, betas=betas, eps=eps)
-
+    lanes = _one_by_one(model)
+    backwards: list[Backward] = []
     if compile:
-        loss, grads = _compiled(model.network, model.dense, model.lanes)(model.parameters, x, y)
-        accept(loss)
-        update(grads)
+        run = _compiled(model.network, model.dense)
+        pairs = [run(lane.parameters, x, y) for lane in lanes]
+        losses, backwards = [loss for loss, _ in pairs], [partial(_hand_over, grads) for _, grads in pairs]
     else:
-        loss = _loss_and_backward(model, x, y, update, reuse=True, accept=accept)
+        pairs = [_loss_and_backward(lane, x, y, reuse=True) for lane in lanes]
+        losses, backwards = [loss for loss, _ in pairs], [backward for _, backward in pairs]
+    loss = _joined(model, losses)
+    if check:
+        refuse_non_finite(model, x, to_numpy(loss), forward, to_numpy)
+    for lane, backward in zip(lanes, backwards, strict=True):
+        backward(partial(adam, lane, t=t, lr=lr, betas=betas, eps=eps))
     model.step += 1
     return loss
 
 
+@torch.inference_mode()
 def evaluate(model: Model, x: Tensor, y: Tensor, *, batch: int = 1000) -> tuple[Tensor, Tensor]:
-    """How many images are classified correctly, and the sum of their losses: numbers, or one a lane."""
+    """How many images are classified correctly, and the sum of their losses: numbers, or one per lane."""
     _check(model, x, y)
-    shape = () if model.lanes is None else (model.lanes,)
-    correct = torch.zeros(shape, dtype=torch.int64, device=x.device)
     wide = torch.float32 if x.device.type == "mps" else torch.float64  # mps has no float64
-    total = torch.zeros(shape, dtype=wide, device=x.device)
-    for images, labels in zip(x.split(batch), y.split(batch), strict=True):
-        logits = forward(model, images)
-        correct += (logits.argmax(-1) == labels).sum(-1)
-        total += ops.cross_entropy(logits, labels)[0].sum(-1)
-    return correct, total
+    counts, totals = [], []
+    for lane in _one_by_one(model):
+        correct = torch.zeros((), dtype=torch.int64, device=x.device)
+        total = torch.zeros((), dtype=wide, device=x.device)
+        for images, labels in zip(x.split(batch), y.split(batch), strict=True):
+            logits = _forward(lane, images)
+            correct += (logits.argmax(1) == labels).sum()
+            total += ops.cross_entropy(logits, labels)[0].sum()
+        counts.append(correct)
+        totals.append(total)
+    return _joined(model, counts), _joined(model, totals)
 
 
 @torch.no_grad()
@@ -147,7 +173,7 @@ def inject(
 
 def select(model: Model, lanes: Sequence[int]) -> Model:
     """A new model of exactly these lanes, moments included."""
-    return model.select(lanes)
+    return _laid_out(model.select(lanes))
 
 
 def export(model: Model) -> dict[str, Any]:
@@ -166,22 +192,48 @@ def load(network: Network, arrays: Mapping[str, Any], *, dense: bool, dtype: Any
 
 
 def _laid_out(model: Model) -> Model:
-    """Weights and moments of convolutions that run as products, stored as those want them."""
+    """Weights and moments of convolutions that run as products, stored as those want them; every lane aligned."""
     for layer in () if model.dense else model.network.layers:
         name = f"{layer.name}.weight"
         if name in model.parameters and (found := way(layer.spec, model.parameters[name].device)):
             for group in (model.parameters, model.first, model.second):
                 group[name] = found.stored(group[name])
+    if model.lanes is not None:
+        model.parameters = {name: _aligned(stack) for name, stack in model.parameters.items()}
     return model
 
 
-def _loss_and_backward(
-    model: Model, x: Tensor, y: Tensor, receive: Receive, *, reuse: bool, accept: Callable[[Tensor], None] | None = None
-) -> Tensor:
-    """The loss; `receive` is given each step's gradients on the way back, when its parameters are no longer needed.
+def _aligned(stack: Tensor) -> Tensor:
+    """The same numbers with each lane on a boundary of ALIGNMENT bytes: the rounding of a product may depend on it."""
+    size, step = stack[0].numel(), ALIGNMENT // stack.element_size()
+    if size % step == 0:
+        return stack
+    room = stack.new_zeros((len(stack), -(-size // step) * step))
+    return room[:, :size].view(stack.shape).copy_(stack)
 
-    `accept` sees the loss before that. With `reuse` the gradients of weights of one shape share one place, so that
-    they must be used at once.
+
+def _one_by_one(model: Model) -> list[Model]:
+    """Each lane as a model of its own, which shares its numbers and the room for gradients; or the model itself."""
+    if model.lanes is None:
+        return [model]
+    groups = (model.parameters, model.first, model.second)
+    unbound = [{name: stack.unbind() for name, stack in group.items()} for group in groups]
+    lanes = []
+    for lane in range(model.lanes):
+        parameters, first, second = ({name: each[lane] for name, each in group.items()} for group in unbound)
+        lanes.append(Model(model.network, model.dense, None, parameters, first, second, model.step, model.scratch))
+    return lanes
+
+
+def _joined(model: Model, each: list[Tensor]) -> Tensor:
+    """The results of all lanes along a leading axis, or that of a model without lanes."""
+    return each[0] if model.lanes is None else torch.stack(each)
+
+
+def _loss_and_backward(model: Model, x: Tensor, y: Tensor, *, reuse: bool) -> tuple[Tensor, Backward]:
+    """The loss, and the way back: it hands over each step's gradients when its parameters are no longer needed.
+
+    With `reuse` the gradients of weights of one shape share one place, so that they must be used at once.
     """
     tape = []
     first = True
@@ -194,27 +246,36 @@ def _loss_and_backward(
                 first = False
         x = start + x if residual else x
         tape.append((residual, backwards))
-    losses, dlogits = ops.cross_entropy(x, y)  # (..., N), (..., N, classes)
-    loss = losses.mean(-1)
-    if accept is not None:
-        accept(loss)
-    dx: Any = dlogits / len(y)
-    for residual, backwards in reversed(tape):
-        end = dx
-        for name, backward in reversed(backwards):
-            dx, own = backward(dx)
-            if own:
-                receive({f"{name}.{part}": gradient for part, gradient in own.items()})
-        dx = end + dx if residual and dx is not None else dx
-    return loss
+    losses, dlogits = ops.cross_entropy(x, y)  # (N,), (N, classes)
+
+    def run_back(receive: Receive) -> None:
+        dx: Any = dlogits / len(y)
+        for residual, backwards in reversed(tape):
+            end = dx
+            for name, backward in reversed(backwards):
+                dx, own = backward(dx)
+                if own:
+                    receive({f"{name}.{part}": gradient for part, gradient in own.items()})
+            dx = end + dx if residual and dx is not None else dx
+
+    return losses.mean(), run_back
+
+
+def _all_gradients(backward: Backward) -> dict[str, Tensor]:
+    grads: dict[str, Tensor] = {}
+    backward(grads.update)
+    return grads
+
+
+def _hand_over(grads: dict[str, Tensor], receive: Receive) -> None:
+    receive(grads)
 
 
 @lru_cache(maxsize=16)
-def _compiled(network: Network, dense: bool, lanes: int | None) -> Callable[..., Any]:
+def _compiled(network: Network, dense: bool) -> Callable[..., Any]:
     def run(parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Any:
-        grads: dict[str, Tensor] = {}
-        loss = _loss_and_backward(Model(network, dense, lanes, parameters, {}, {}), x, y, grads.update, reuse=False)
-        return loss, grads
+        loss, backward = _loss_and_backward(Model(network, dense, None, parameters, {}, {}), x, y, reuse=False)
+        return loss, _all_gradients(backward)
 
     compiled = torch.compile(run, fullgraph=True)
 

@@ -239,7 +239,8 @@ def _sparse(spec: Spec, weight: Tensor) -> Tensor:
 def _check_dense(spec: Spec, dense: Tensor) -> None:
     checks.dense_fits(spec, dense.shape)
     _check_float(dense, "W")
-    if not dense.is_contiguous():
+    lanes = dense if dense.ndim == 3 else (dense,)  # lanes may have gaps between them
+    if not all(lane.is_contiguous() for lane in lanes):
         raise ArrayError(f"W of strides {dense.stride()} is not contiguous", "pass W.contiguous() and keep the result")
 
 
