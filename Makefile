@@ -4,7 +4,7 @@ BIN := .venv/bin
 # what the tests must find; CI adds a browser: make test ALSO=chromium
 REQUIRE := accel,cupy,nvrtc,cc,g++,onnx,optuna,ray,sphinx,tensorboard
 
-.PHONY: demo test test-gpu lint docs notebooks clean
+.PHONY: demo test test-bits test-gpu lint docs notebooks clean
 
 demo: .venv/demo.installed
 	$(BIN)/python cli.py train --alpha 0 --alpha 0.5 --alpha 1 --resume --out runs/demo
@@ -12,6 +12,12 @@ demo: .venv/demo.installed
 
 test: .venv/test.installed
 	IMLP_REQUIRE=$(REQUIRE),$(ALSO) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+
+# the tests that compare bits, as other processors would round: each setting limits the vector units that are used
+SETTINGS := MKL_CBWR=COMPATIBLE MKL_CBWR=AVX2 MKL_CBWR=AVX2,STRICT ATEN_CPU_CAPABILITY=default
+test-bits: .venv/test.installed
+	set -e; for setting in $(SETTINGS); do echo "$$setting"; \
+	  env "$$setting" IMLP_REQUIRE=$(REQUIRE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m bits tests; done
 
 test-gpu: .venv/test.installed
 	IMLP_REQUIRE=accel,cupy,gpu $(BIN)/python -m pytest -m gpu

@@ -6,6 +6,8 @@ Run: python benchmarks/step.py [--network cnn] [--batch 128] [--threads 2] [--re
 (b) floor: the products `x W^T`, `dy^T x` and `dy W` of every dense layer (no gradient at the images) and nothing else:
     no bias, norm or activation, no optimizer. "in place" writes them to room that is there already; "fresh" allocates
     as autograd does.
+(c) lanes: each lane is computed as if it were alone, so that its bits cannot depend on its company. What that costs is
+    measured by the products alone: one by one, and joined (one product for the first layer, `bmm` for the others).
 
 The times of a candidate are those of its turns; a ratio is the median over turns. "quiet" is the ratio of the fastest
 tenth of either side's turns: what to read where the machine has other things to do.
@@ -78,6 +80,38 @@ def floor(network: Network, batch: int, *, fresh: bool, device: str = "cpu") -> 
     return step
 
 
+def products_of_lanes(network: Network, batch: int, lanes: int, *, joined: bool, device: str = "cpu") -> Step:
+    """The products of all lanes, in place: joined where that can be done, or those of one lane after the other."""
+    layers = []
+    for n, layer in enumerate((*network.layers, network.head)):
+        m_out, m_in = layer.spec.matrix_shape
+        x_shape = (batch, m_in) if n == 0 else (lanes, batch, m_in)
+        x, W, dy = (torch.randn(s, device=device) for s in (x_shape, (lanes, m_out, m_in), (lanes, batch, m_out)))
+        layers.append((x, W, dy, torch.empty_like(W)))
+
+    def together() -> None:
+        for x, W, dy, dW in layers:
+            if x.ndim == 2:
+                rows = W.flatten(0, 1)
+                torch.mm(x, rows.T).view(len(x), lanes, -1).transpose(0, 1).contiguous()
+                torch.mm(dy.transpose(0, 1).reshape(len(x), -1).T, x, out=dW.flatten(0, 1))
+            else:
+                torch.bmm(x, W.mT)
+                torch.bmm(dy.mT, x, out=dW)
+                torch.bmm(dy, W)
+
+    def one_by_one() -> None:
+        for x, W, dy, dW in layers:
+            for lane in range(lanes):
+                own = x if x.ndim == 2 else x[lane]
+                torch.mm(own, W[lane].T)
+                torch.mm(dy[lane].T, own, out=dW[0])
+                if x.ndim == 3:
+                    torch.mm(dy[lane], W[lane])
+
+    return together if joined else one_by_one
+
+
 def quiet(seconds: dict[str, list[float]], name: str, to: str) -> float:
     fastest = [statistics.quantiles(seconds[one], n=10)[0] for one in (name, to)]
     return fastest[0] / fastest[1]
@@ -121,6 +155,18 @@ def main(
             [(f"{n} lanes, imlp", "dense, imlp") for n in lanes],
         ),
     ]
+    for n in lanes:
+        made_of = {f"{n} lanes, products {how}": joined for how, joined in (("one by one", False), ("joined", True))}
+        groups.append(
+            (
+                {
+                    name: products_of_lanes(made, batch, n, joined=joined, device=device)
+                    for name, joined in made_of.items()
+                }
+                | {f"{n} lanes, imlp": our_step(made, True, n, x, y)},
+                [(name, f"{n} lanes, imlp") for name in made_of],
+            )
+        )
     for candidates, pairs in groups:
         seconds = interleaved(candidates, repeats=repeats, warm_up=3)
         title = f"{network}, batch {batch}, float32, {threads} threads, {repeats} turns"

@@ -1,7 +1,7 @@
 """A lane's numbers never depend on its company: neither on how many lanes there are, nor on its place among them.
 
-Bits are compared. How a product rounds depends on the processor and on the settings of the BLAS, so this file is also
-run under several of those by `tests/processors`.
+Bits are compared. How a product rounds depends on the processor and on the settings of the BLAS: `make test-bits` runs
+this file under several of them.
 """
 
 import numpy as np
@@ -14,6 +14,8 @@ import torch  # noqa: E402
 
 from imlp import accel, networks  # noqa: E402
 from imlp.spec import Conv, Shared  # noqa: E402
+
+pytestmark = pytest.mark.bits
 
 NETWORKS = {
     "small": networks.cnn((3, 8, 8), width=64, strides=(1, 2, 2)),
