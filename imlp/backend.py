@@ -106,7 +106,9 @@ class Backend(Protocol):
     def place(self, array: Any, *, device: Any = None) -> Array:
         """A NumPy array as the backend's own, on the device, in the type that it has."""
 
-    def batch(self, x: Array, index: Any, draw: Any, mean: Any, std: Any, *, dtype: Any = None) -> Array:
+    def batch(
+        self, x: Array, index: Any, draw: Any, mean: Any, std: Any, *, fill: Any = None, dtype: Any = None
+    ) -> Array:
         """Rows `index` of uint8 images, cropped and flipped as drawn, standardised and flat."""
 
 

@@ -236,15 +236,22 @@ def cnn(
     strides: Sequence[int] = (1, 2, 2, 2, 2, 1),
     kernel: int = 3,
     learned_norm: bool = False,
+    activated: Sequence[int] | None = None,
     interpolated: Iterable[str] | None = None,
 ) -> Network:
     """S-CNN and S-MLP (table 2): a convolution for each of `strides`, each with `width` outputs in all.
 
+    `activated` are the numbers of the layers, counted from 1, that LayerNorm and GELU follow: all but the last unless
+    given. The caption of table 2 has them after "Layers-1 and Layers-5", which may also be read as (1, 5).
+
     Erratum: the text says stride 2 throughout, but the shapes of table 2 need strides 1, 2, 2, 2, 2, 1.
     """
-    *hidden, last = _convolutions(_image(image), width, strides, kernel, learned_norm)
-    last = replace(last, norm=None, activation=None)
-    return Network("cnn", _image(image), classes, (Block("trunk", (*hidden, last)),)).interpolating(interpolated)
+    layers = _convolutions(_image(image), width, strides, kernel, learned_norm)
+    numbers = range(1, len(layers)) if activated is None else _layer_numbers(activated, len(layers))
+    layers = [
+        layer if n in numbers else replace(layer, norm=None, activation=None) for n, layer in enumerate(layers, start=1)
+    ]
+    return Network("cnn", _image(image), classes, (Block("trunk", tuple(layers)),)).interpolating(interpolated)
 
 
 def mixer(
@@ -328,6 +335,12 @@ def mlp2(
     widths = [first.matrix_shape[0]] + [width] * (depth - 1)
     layers = _convolutions(_image(image), widths, strides, kernel, learned_norm)
     return Network("mlp2", _image(image), classes, (Block("trunk", tuple(layers)),)).interpolating(interpolated)
+
+
+def _layer_numbers(numbers: Sequence[int], n: int) -> Sequence[int]:
+    if not isinstance(numbers, Sequence) or isinstance(numbers, str) or any(k not in range(1, n + 1) for k in numbers):
+        raise SpecError(f"activated is {numbers!r}", f"give a list of layers from 1 to {n}, for example [1, {n - 1}]")
+    return numbers
 
 
 def _image(shape: Sequence[int]) -> Image:

@@ -40,6 +40,17 @@ def test_the_shapes_of_table_2():
     assert network.interpolated == ("conv1", "conv2", "conv3", "conv4", "conv5", "conv6")
 
 
+def test_norm_and_gelu_may_follow_other_layers():
+    both = networks.cnn(activated=(1, 5))
+    assert [layer.name for layer in both.layers if layer.norm] == ["conv1", "conv5"]
+    assert [layer.name for layer in both.layers if layer.activation] == ["conv1", "conv5"]
+    assert both.n_parameters(dense=False) == 757_982
+    assert networks.cnn(activated=range(1, 6)) == networks.cnn()
+    for wrong in ((0,), (7,), "15", ("conv1",)):
+        with pytest.raises(SpecError, match="give a list of layers from 1 to 6"):
+            networks.cnn(activated=wrong)
+
+
 def test_the_layers_of_table_3():
     network = mixer()
     assert [(layer.name, layer.kind) for layer in network.layers[:5]] == [

@@ -15,10 +15,13 @@ from imlp.accel.verbs import place
 from imlp.train.augment import PADDING, Draw
 
 
-def batch(x: torch.Tensor, index: Any, draw: Draw | None, mean: Any, std: Any, *, dtype: Any = None) -> torch.Tensor:
+def batch(
+    x: torch.Tensor, index: Any, draw: Draw | None, mean: Any, std: Any, *, fill: Any = None, dtype: Any = None
+) -> torch.Tensor:
     """Rows `index` of the images `x (N, c, h, w)`, uint8, as a standardised batch `(B, c h w)` of `dtype` (float32).
 
-    `draw` says how each is cut and whether it is mirrored; None leaves them as they are, for evaluation.
+    `draw` says how each is cut and whether it is mirrored; None leaves them as they are, for evaluation. `fill` is the
+    colour `(c,)`, black 0 and white 1, that `pad-mean` puts outside: `mean` unless given.
 
     >>> batch(torch.zeros((5, 1, 2, 2), dtype=torch.uint8), [3], None, [0.5], [0.5])
     tensor([[-1., -1., -1., -1.]])
@@ -31,12 +34,12 @@ def batch(x: torch.Tensor, index: Any, draw: Draw | None, mean: Any, std: Any, *
         images = _scale(images, draw, dtype)
     # (x / 255 - mean) / std = x scale + shift, with the small arrays prepared in float64
     mean, std = (np.asarray(value, dtype=np.float64) for value in (mean, std))
-    numbers = place(np.stack([-mean / std, 1 / (255 * std)]), device=x.device).to(dtype)[
-        ..., None, None
-    ]  # (2, c, 1, 1)
-    images = images.to(dtype).mul_(numbers[1]).add_(numbers[0])  # in place: `images` is a copy of our own
+    margin = np.zeros_like(mean) if fill is None else (np.asarray(fill, dtype=np.float64) - mean) / std
+    numbers = place(np.stack([-mean / std, 1 / (255 * std), margin]), device=x.device).to(dtype)
+    shift, scale, outside = numbers[..., None, None]  # (c, 1, 1) each
+    images = images.to(dtype).mul_(scale).add_(shift)  # in place: `images` is a copy of our own
     if draw is not None and draw.kind == "pad-mean":
-        images = _shift(images, draw)
+        images = _shift(images, draw) if fill is None else _shift(images.sub_(outside), draw).add_(outside)
     return images.flatten(1)
 
 

@@ -114,7 +114,9 @@ def result_table(result: dict[str, Any], prior_name: str) -> Table:
     """The end of a run: each model's test accuracy after and before the last mixing, its loss, its mean bias share."""
     table = Table(title=f"{result['network']} on {result['data']}, {result['epochs']} epochs", title_justify="left")
     table.add_column("model", min_width=18, overflow="fold")
-    for column in ("parameters", "accuracy, %", "unmixed, %", "loss", "bias"):
+    validated = any("validation_accuracy" in row for row in result["models"])
+    columns = ("parameters", "accuracy, %", "unmixed, %", "loss", "bias")
+    for column in (*columns, "validation, %") if validated else columns:
         table.add_column(column, justify="right")
     for row in result["models"]:
         prior = row["lane"] == "prior"
@@ -124,7 +126,8 @@ def result_table(result: dict[str, Any], prior_name: str) -> Table:
         share = f"{sum(shares) / len(shares):.3f}" if shares else ""
         accuracy = f"{100 * row['test_accuracy']:.2f}"
         name = prior_name if prior else row["name"]
-        table.add_row(name, f"{parameters:,}", accuracy, before, f"{row['test_loss']:.3f}", share)
+        held_out = [f"{100 * row['validation_accuracy']:.2f}"] if validated else []
+        table.add_row(name, f"{parameters:,}", accuracy, before, f"{row['test_loss']:.3f}", share, *held_out)
     for stop in result["stopped"]:
         where = f"epoch {stop['epoch']}, step {stop['step']}"
         table.add_row(f"lane {stop['lane']}", "", stop.get("reason", "stopped"), "", where, "")

@@ -51,7 +51,7 @@ def _with_settings(
     own = [p for p in inspect.signature(function, eval_str=True).parameters.values() if p.name != "settings"]
     added = []
     for f in (*dataclasses.fields(Lane), *dataclasses.fields(Config)):
-        if f.name == "lanes":
+        if f.name == "lanes" or f.name in [p.name for p in own]:  # `search` has a --validation of its own
             continue
         kind, shown = _option_type(f), configuration.shown_default(f)
         names = [f"--{f.name.replace('_', '-')}"]
@@ -190,6 +190,7 @@ def load_data(config: Config, *, quiet: bool) -> data_sets.Dataset:
             config.data,
             train_size=config.train_size,
             test_size=config.test_size,
+            validation=config.validation,
             image=dict(config.options).get("image"),
             labels=config.labels,
             progress=progress,

@@ -16,10 +16,13 @@ import numpy as np
 from imlp.train.augment import Draw
 
 
-def batch(x: Any, index: Any, draw: Draw | None, mean: Any, std: Any, *, dtype: Any = None) -> np.ndarray:
+def batch(
+    x: Any, index: Any, draw: Draw | None, mean: Any, std: Any, *, fill: Any = None, dtype: Any = None
+) -> np.ndarray:
     """Rows `index` of the images `x (N, c, h, w)`, uint8, as a standardised batch `(B, c h w)` in float64.
 
-    `draw` says how each is cut and whether it is mirrored; None leaves them as they are, for evaluation.
+    `draw` says how each is cut and whether it is mirrored; None leaves them as they are, for evaluation. `fill` is the
+    colour `(c,)`, black 0 and white 1, that `pad-mean` puts outside: `mean` unless given.
 
     >>> batch(np.full((5, 1, 2, 2), 255, np.uint8), [3], None, [0.5], [0.5])
     array([[1., 1., 1., 1.]])
@@ -29,7 +32,8 @@ def batch(x: Any, index: Any, draw: Draw | None, mean: Any, std: Any, *, dtype: 
     if draw is None:
         images = (images / 255 - mean) / std
     elif draw.kind == "pad-mean":
-        images = _cut_all((images / 255 - mean) / std, draw)
+        outside = 0.0 if fill is None else (np.asarray(fill, dtype=np.float64)[:, None, None] - mean) / std
+        images = _cut_all((images / 255 - mean) / std - outside, draw) + outside
     else:
         images = (_cut_all(images, draw) / 255 - mean) / std
     return images.reshape(len(images), -1)

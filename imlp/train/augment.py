@@ -6,8 +6,8 @@ pad       the picture's own size, shifted by up to 4 pixels each way. What lies 
           standardisation, as torchvision's `RandomCrop(32, padding=4)` pads uint8 images.
 pad-mean  the same, but what lies outside has the mean colour: 0 *after* the standardisation, as the same crop pads
           images that are standardised already.
-resized   8% to 100% of the area, aspect 3/4 to 4/3, as torchvision's `RandomResizedCrop`. Drawn back bilinearly in
-          floating point, without antialiasing, and without rounding to whole levels in between.
+resized   a random area (8% to 100% unless given) and aspect (3/4 to 4/3), as torchvision's `RandomResizedCrop`. Drawn
+          back bilinearly in floating point, without antialiasing, and without rounding to whole levels in between.
 none      the whole picture, never mirrored.
 """
 
@@ -17,6 +17,8 @@ from math import log
 import numpy as np
 
 from imlp.errors import DataError
+
+Range = tuple[float, float]
 
 KINDS = ("pad", "pad-mean", "resized", "none")
 PADDING = 4
@@ -37,8 +39,16 @@ class Draw:
     flip: np.ndarray
 
 
-def draw(kind: str, n: int, image: tuple[int, int, int], *, rng: np.random.Generator) -> Draw:
-    """The augmentation of `n` images of size `(c, h, w)`.
+def draw(
+    kind: str,
+    n: int,
+    image: tuple[int, int, int],
+    *,
+    rng: np.random.Generator,
+    area: Range = AREA,
+    aspect: Range = ASPECT,
+) -> Draw:
+    """The augmentation of `n` images of size `(c, h, w)`; `area` and `aspect` are the ranges of `resized`.
 
     >>> draw("none", 2, (3, 32, 32), rng=np.random.default_rng(0)).height
     array([32, 32])
@@ -48,7 +58,7 @@ def draw(kind: str, n: int, image: tuple[int, int, int], *, rng: np.random.Gener
         top, left = rng.integers(-PADDING, PADDING + 1, size=(2, n))
         height, width = np.full(n, h), np.full(n, w)
     elif kind == "resized":
-        height, width = _boxes(n, h, w, rng)
+        height, width = _boxes(n, h, w, area, aspect, rng)
         top, left = rng.integers(0, h - height + 1), rng.integers(0, w - width + 1)
     elif kind == "none":
         zero = np.zeros(n, dtype=np.int64)
@@ -58,14 +68,16 @@ def draw(kind: str, n: int, image: tuple[int, int, int], *, rng: np.random.Gener
     return Draw(kind, top, left, height, width, rng.random(n) < 0.5)
 
 
-def _boxes(n: int, h: int, w: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def _boxes(
+    n: int, h: int, w: int, areas: Range, aspects: Range, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
     """Heights and widths: for each image the first of TRIES that fits into it."""
-    area = h * w * rng.uniform(*AREA, size=(TRIES, n))
-    aspect = np.exp(rng.uniform(log(ASPECT[0]), log(ASPECT[1]), size=(TRIES, n)))
+    area = h * w * rng.uniform(*areas, size=(TRIES, n))
+    aspect = np.exp(rng.uniform(log(aspects[0]), log(aspects[1]), size=(TRIES, n)))
     heights, widths = np.rint(np.sqrt(area / aspect)), np.rint(np.sqrt(area * aspect))
     fits = (heights >= 1) & (heights <= h) & (widths >= 1) & (widths <= w)
     first = fits.argmax(axis=0), np.arange(n)
-    largest_aspect = min(max(w / h, ASPECT[0]), ASPECT[1])
+    largest_aspect = min(max(w / h, aspects[0]), aspects[1])
     fallback = min(h, round(w / largest_aspect)), min(w, round(h * largest_aspect))
     found = fits.any(axis=0)
     return (

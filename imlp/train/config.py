@@ -6,6 +6,8 @@ import json
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
+from math import isinf
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
@@ -17,9 +19,13 @@ from imlp.train.augment import KINDS as AUGMENTATIONS
 from imlp.train.schedule import Alpha, Schedule
 
 
-def _field(default: Any, help: str, panel: str, *, changes_result: bool = True) -> Any:
-    """A field with its documentation; `changes_result` says whether it belongs to the run's identity."""
-    return field(default=default, metadata={"help": help, "panel": panel, "changes_result": changes_result})
+def _field(default: Any, help: str, panel: str, *, changes_result: bool = True, added_later: bool = False) -> Any:
+    """A field with its documentation; `changes_result` says whether it belongs to the run's identity.
+
+    One that was `added_later` belongs to it only where it is not the default, so that older runs keep theirs.
+    """
+    metadata = {"help": help, "panel": panel, "changes_result": changes_result, "added_later": added_later}
+    return field(default=default, metadata=metadata)
 
 
 LANE, TRAINING, DATA, MACHINE = "Lanes", "Training", "Data and network", "Machine"
@@ -92,6 +98,21 @@ class Config:
     augment: str = _field(
         "pad", "Random crops: pad (shift by up to 4, black outside), pad-mean (grey), resized; all flip. Or none.", DATA
     )
+    crop_area: str = _field(
+        "0.08,1", "Smallest and largest share of the area that resized cuts out.", DATA, added_later=True
+    )
+    crop_aspect: str = _field(
+        "3/4,4/3", "Smallest and largest width over height that resized cuts out.", DATA, added_later=True
+    )
+    inputs: str = _field(
+        "standardised",
+        "standardised (mean 0, deviation 1 by channel), or unit: pixels from 0 to 1.",
+        DATA,
+        added_later=True,
+    )
+    validation: int = _field(
+        0, "Hold out so many training images, drawn by the seed, and report them separately.", DATA, added_later=True
+    )
     epochs: int = _field(None, "Passes over the images. Default 10 for shapes, the paper's 100 else.", TRAINING)
     batch: int = _field(128, "Images a step.", TRAINING)
     lr: float = _field(None, "Adam's learning rate. Default 3e-4 for shapes, the paper's 1e-4 else.", TRAINING)
@@ -129,15 +150,18 @@ class Config:
         for name, value in (("epochs", 10), ("lr", 3e-4)) if self.data == "shapes" else (("epochs", 100), ("lr", 1e-4)):
             object.__setattr__(self, name, value if getattr(self, name) is None else getattr(self, name))
         least = {"epochs": 1, "batch": 1, "train_size": 1, "test_size": 1, "seed": 0, "threads": 0, "save_minutes": 0}
+        least["validation"] = 0
         for name, smallest in least.items():
             value = getattr(self, name)
             if value is not None and not value >= smallest:
                 raise ConfigError(f"{name} is {value!r}", f"give at least {smallest}")
         choices = {"augment": AUGMENTATIONS, "labels": ("fine", "coarse"), "backend": ("accel", "reference")}
-        choices |= {"dtype": ("float32", "float64")}
+        choices |= {"dtype": ("float32", "float64"), "inputs": ("standardised", "unit")}
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
                 raise ConfigError(f"{name} is {getattr(self, name)!r}", f"use {' or '.join(allowed)}")
+        _range("crop_area", self.crop_area, largest=1.0)
+        _range("crop_aspect", self.crop_aspect)
         for name in ("lr", "eps"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name} is {getattr(self, name)!r}", "give a number above 0")
@@ -146,6 +170,11 @@ class Config:
                 raise ConfigError(f"{name} is {getattr(self, name)!r}", "give a number from 0 to below 1")
         if not self.lanes:
             raise ConfigError("there are no lanes", "give at least one alpha")
+
+    @property
+    def crop(self) -> dict[str, tuple[float, float]]:
+        """Area and aspect of a `resized` crop as numbers."""
+        return {"area": _range("crop_area", self.crop_area), "aspect": _range("crop_aspect", self.crop_aspect)}
 
     def make_network(self, image: tuple[int, int, int] | None = None, classes: int | None = None) -> Network:
         """The network for images and classes of the data; its own defaults where they are not known yet."""
@@ -171,7 +200,11 @@ class Config:
         >>> Config().identity == Config(device="cpu", threads=2).identity != Config(seed=1).identity
         True
         """
-        own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.metadata["changes_result"]}
+        own = {
+            f.name: getattr(self, f.name)
+            for f in dataclasses.fields(self)
+            if f.metadata["changes_result"] and not (f.metadata["added_later"] and getattr(self, f.name) == f.default)
+        }
         own["lanes"] = [dataclasses.asdict(lane) for lane in self.lanes]
         text = json.dumps(own, sort_keys=True, default=list)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -254,6 +287,18 @@ def _typed(f: "dataclasses.Field[Any]", value: Any) -> Any:
     if simple is not None and (not isinstance(value, simple) or (simple is int and isinstance(value, bool))):
         raise ConfigError(f"{f.name} is {value!r}", f"give a value of type {simple.__name__}")
     return value
+
+
+def _range(name: str, text: str, largest: float = float("inf")) -> tuple[float, float]:
+    """`0.4,1` or `3/4,4/3` as two numbers in order."""
+    try:
+        low, high = (float(Fraction(part)) for part in text.split(","))
+    except (ValueError, ZeroDivisionError, OverflowError):
+        low = high = 0.0
+    if not 0 < low <= high <= largest:
+        at_most = "" if isinf(largest) else f", at most {largest:g}"
+        raise ConfigError(f"{name} is {text!r}", f"give two numbers above 0 in order{at_most}, for example 0.4,1")
+    return low, high
 
 
 def _frozen(value: Any) -> Any:

@@ -173,7 +173,8 @@ class Trainer:
             arrays |= {f"lanes/{name}": array for name, array in self.backend.export(state.lanes).items()}
         own = {name: getattr(state, name) for name in SAVED}
         losses = [self.backend.to_numpy(sums).tolist() for sums in state.losses]
-        data = {name: getattr(self.data, name).tolist() for name in ("mean", "std")}
+        mean, std = self.data.statistics(self.config.inputs)
+        data: dict[str, Any] = {"mean": mean.tolist(), "std": std.tolist()}
         data |= {"data": self.data.digest, "image": self.data.image, "classes": self.data.n_classes}
         if self.path is not None:
             self.path.sync()
@@ -184,6 +185,8 @@ class Trainer:
     def _place_data(self) -> None:
         place: Callable[..., Any] = self.backend.place
         self.x, self.x_test = (place(images, device=self.device) for images in (self.data.x, self.data.x_test))
+        held_out = self.data.x_validation
+        self.x_validation = None if held_out is None else place(held_out, device=self.device)
 
     def memory(self) -> dict[str, int]:
         """Bytes that the run needs, about."""
@@ -251,7 +254,7 @@ class Trainer:
         """One batch for the prior and for all lanes, then what is due after it."""
         state, config = self.state, self.config
         rng = np.random.default_rng([config.seed, CROPS, state.epoch, state.step])
-        draw = augment.draw(config.augment, len(batch), self.data.image, rng=rng)
+        draw = augment.draw(config.augment, len(batch), self.data.image, rng=rng, **config.crop)
         x = self._batch(self.x, batch, draw)
         y = self.backend.place(self.data.y[batch], device=self.device)
         settings: dict[str, Any] = {"lr": config.lr, "betas": (config.beta1, config.beta2), "eps": config.eps}
@@ -359,12 +362,14 @@ class Trainer:
         state = self.state
         clock = [time.monotonic()]
         due = self.mixer.due_after_epoch(state.active, state.epoch)
-        before = self._evaluate([state.prior, state.lanes] if due else [state.prior])
+        test = (self.x_test, self.data.y_test)
+        before = self._evaluate([state.prior, state.lanes] if due else [state.prior], *test)
         clock.append(time.monotonic())
         if due and state.lanes is not None:
             self.mixer.mix(self.backend, state.lanes, state.prior, state.active, due, state.epoch)
         clock.append(time.monotonic())
-        after = before[:1] + self._evaluate([state.lanes])
+        after = before[:1] + self._evaluate([state.lanes], *test)
+        held_out = self._validate()
         clock.append(time.monotonic())
         bias = self._bias()
         clock.append(time.monotonic())
@@ -376,14 +381,14 @@ class Trainer:
         path = self.path
         trained = path.train_loss(state.epoch) if path is not None and path.plays else float(sums[0][0])
         prior = {**common, "lane": "prior", "name": "prior", "train_loss": trained}
-        rows = [{**prior, "test_accuracy": float(correct[0] / n), "test_loss": float(loss[0] / n)}]
+        rows = [{**prior, "test_accuracy": float(correct[0] / n), "test_loss": float(loss[0] / n), **held_out[0]}]
         for index, lane in enumerate(state.active):
             was = before[1] if due else after[1]
             rows.append({
                 **common, "lane": lane, "name": self.config.lanes[lane].title,
                 "alpha": self.mixer.alphas(lane, state.epoch), "train_loss": float(sums[1][index]),
                 "test_accuracy_before": float(was[0][index] / n), "test_accuracy": float(after[1][0][index] / n),
-                "test_loss": float(after[1][1][index] / n),
+                "test_loss": float(after[1][1][index] / n), **held_out[1 + index],
                 "bias": {layer: {key: value[index] for key, value in found.items()} for layer, found in bias.items()},
             })  # fmt: skip
         names = ("evaluate", "mix", "evaluate", "meter")
@@ -392,14 +397,26 @@ class Trainer:
             spent[name] += end - start
         return rows, spent
 
-    def _evaluate(self, models: Iterable[Model | None]) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Correct answers and summed losses on the test images, `(1,)` or one a lane, for each model that is there."""
+    def _validate(self) -> list[dict[str, Any]]:
+        """Accuracy and loss on the images held out, if there are any: the prior's, then one for each lane."""
+        state, labels = self.state, self.data.y_validation
+        if labels is None:
+            return [{}] * (1 + len(state.active))
+        found = self._evaluate([state.prior, state.lanes], self.x_validation, labels)
+        counts, losses = (np.concatenate(parts) / len(labels) for parts in zip(*found, strict=True))
+        names = ("validation_accuracy", "validation_loss")
+        return [dict(zip(names, map(float, pair), strict=True)) for pair in zip(counts, losses, strict=True)]
+
+    def _evaluate(
+        self, models: Iterable[Model | None], images: Any, labels: np.ndarray
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Correct answers and summed losses on the images, `(1,)` or one per lane, for each model that is there."""
         wanted = [model for model in models if model is not None]
         totals: list[Any] = [None] * len(wanted)
-        rows = np.arange(len(self.data.x_test))
+        rows = np.arange(len(labels))
         for chunk in np.split(rows, range(EVALUATE, len(rows), EVALUATE)):
-            x = self._batch(self.x_test, chunk, None)
-            y = self.backend.place(self.data.y_test[chunk], device=self.device)
+            x = self._batch(images, chunk, None)
+            y = self.backend.place(labels[chunk], device=self.device)
             for k, model in enumerate(wanted):
                 found = self.backend.evaluate(model, x, y)
                 totals[k] = found if totals[k] is None else tuple(a + b for a, b in zip(totals[k], found, strict=True))
@@ -417,7 +434,9 @@ class Trainer:
         return found
 
     def _batch(self, images: Any, rows: np.ndarray, draw: Any) -> Any:
-        return self.backend.batch(images, rows, draw, self.data.mean, self.data.std, dtype=self.dtype)
+        mean, std = self.data.statistics(self.config.inputs)
+        fill = None if self.config.inputs == "standardised" else self.data.mean
+        return self.backend.batch(images, rows, draw, mean, std, fill=fill, dtype=self.dtype)
 
     # Files
 

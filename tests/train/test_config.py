@@ -17,7 +17,8 @@ OTHER = {
     "train_size": 7, "test_size": 5, "augment": "none", "epochs": 3, "batch": 9, "lr": 0.5, "beta1": 0.5, "beta2": 0.6,
     "eps": 0.1, "seed": 4, "lanes": [{"alpha": "decay:0.5:2", "every": "7", "mode": "add", "layers": ["embed"],
     "biases": False, "head": True}], "backend": "reference", "dtype": "float64", "device": "cpu", "threads": 3,
-    "compile": True, "deterministic": True, "save_minutes": 2.5,
+    "compile": True, "deterministic": True, "save_minutes": 2.5, "crop_area": "0.4,1", "crop_aspect": "1,1",
+    "inputs": "unit", "validation": 50,
 }  # fmt: skip
 
 
@@ -87,6 +88,13 @@ def test_the_identity_is_the_same_in_another_process():
         ({"lr": -1.0}, "lr is -1.0; give a number above 0"),
         ({"beta1": 1.0}, "from 0 to below 1"),
         ({"augment": "crop"}, "use pad or pad-mean or resized or none"),
+        ({"crop_area": "0.4"}, "crop_area is '0.4'; give two numbers above 0 in order, at most 1"),
+        ({"crop_area": "0.4,2"}, "at most 1"),
+        ({"crop_aspect": "4/3,3/4"}, "in order, for example"),
+        ({"crop_aspect": "1/0,1"}, "crop_aspect is '1/0,1'"),
+        ({"crop_aspect": "nan,1"}, "crop_aspect is 'nan,1'"),
+        ({"inputs": "raw"}, "use standardised or unit"),
+        ({"validation": -1}, "validation is -1; give at least 0"),
         ({"network": "cnm"}, "did you mean 'cnn'"),
         ({"lanes": []}, "give at least one alpha"),
         ({"lanes": [{"alpha": 2}]}, "from 0"),

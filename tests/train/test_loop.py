@@ -1,6 +1,7 @@
 """The loop against algorithm 1, written down plainly, and against what must follow from it."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from conftest import needs
 
 from imlp import reference
 from imlp.errors import ConfigError, RunError
-from imlp.train import augment
+from imlp.train import augment, checkpoint
 from imlp.train.callbacks import Callback
 from imlp.train.loop import CROPS, ORDER, Trainer
 
@@ -42,6 +43,50 @@ def algorithm_1(config, data, alpha: float) -> tuple[list[dict[str, float]], dic
         prior_after = (reference.forward(prior, x_test).argmax(1) == data.y_test).mean()
         accuracies.append({"before": before, "after": after, "prior": prior_after})
     return accuracies, imlp.parameters
+
+
+@pytest.mark.parametrize("backend", ["reference", "accel"])
+def test_images_held_out_are_reported_and_never_trained_on(backend, tmp_path):
+    if backend == "accel":
+        needs("accel")
+    whole = tiny.data()
+    held = whole.validate(12, seed=0)
+    settings = tiny.config(backend=backend, validation=12, lanes=tiny.lanes(0, 0.3))
+    trainer = Trainer(settings, held, tmp_path / "a")
+    trainer.run()
+    assert (trainer.steps, len(held.x_validation)) == (3, 12)
+    assert held.digest != whole.digest
+    last = [row for row in trainer.state.rows if row["epoch"] == settings.epochs]
+    x = trainer.backend.batch(trainer.x_validation, np.arange(12), None, held.mean, held.std, dtype="float64")
+    y = trainer.backend.place(held.y_validation)
+    for model, rows in ((trainer.state.prior, last[:1]), (trainer.state.lanes, last[1:])):
+        correct, loss = (np.atleast_1d(trainer.backend.to_numpy(n)) for n in trainer.backend.evaluate(model, x, y))
+        assert [row["validation_accuracy"] for row in rows] == (correct / 12).tolist()
+        assert [row["validation_loss"] for row in rows] == (loss / 12).tolist()
+    other = replace(held, x_validation=held.x_validation[::-1].copy())
+    again = Trainer(settings, other, tmp_path / "b")
+    again.run()
+    kept = ("train_loss", "test_accuracy", "test_loss")
+    assert [[row[key] for key in kept] for row in again.state.rows] == [
+        [row[key] for key in kept] for row in trainer.state.rows
+    ]
+
+
+@pytest.mark.parametrize("augmentation", ["pad", "pad-mean"])
+@pytest.mark.parametrize("backend", ["reference", "accel"])
+def test_pixels_from_0_to_1_with_black_or_the_mean_colour_outside(backend, augmentation, tmp_path):
+    if backend == "accel":
+        needs("accel")
+    trainer = tiny.run(tmp_path, backend=backend, inputs="unit", augment=augmentation, epochs=1)
+    data, rows = trainer.data, np.arange(len(trainer.data.x))
+    draw = augment.draw(augmentation, len(rows), data.image, rng=np.random.default_rng(0))
+    batch = trainer.backend.to_numpy(trainer._batch(trainer.x, rows, draw)).reshape(-1, 8, 8)
+    assert (batch.min(), batch.max()) == (0, 1)
+    outside = 0 if augmentation == "pad" else data.mean[0]
+    up = next(n for n in rows if draw.top[n] < 0)
+    np.testing.assert_allclose(batch[up, 0], outside, atol=1e-12)
+    _, saved = checkpoint.newest(tmp_path / "checkpoint", print)
+    assert (saved["mean"], saved["std"]) == ([0.0], [1.0])
 
 
 @pytest.mark.parametrize("backend", ["reference", "accel"])

@@ -31,6 +31,7 @@ def load(
     root: str | Path | None = None,
     train_size: int | None = None,
     test_size: int | None = None,
+    validation: int = 0,
     seed: int = 0,
     image: Image | None = (3, 32, 32),
     labels: str = "fine",
@@ -39,6 +40,7 @@ def load(
     """The data set of that name under `root` (see `store.data_root`), or at that path.
 
     `train_size` and `test_size` choose some of its images by `seed`; None takes all (of `shapes`: 10,000 and 2,000).
+    Of the training images, `validation` are held out.
     `image` is what the network takes: folders of pictures are resized to it, any other set must have it
     (None: whatever the set has). `labels="coarse"` gives CIFAR-100's 20 superclasses.
 
@@ -63,7 +65,7 @@ def load(
             f"{data.name} has images of {given}, the network takes {wanted}",
             "resize the images, or use a network for them",
         )
-    return data
+    return data.validate(validation, seed=seed) if validation else data
 
 
 def _cifar_arrays(layout: cifar.Layout, root: Path, progress: Progress) -> dict[str, np.ndarray]:

@@ -37,10 +37,14 @@ class Dataset:
     x_test: np.ndarray  # (N_test, c, h, w)
     y_test: np.ndarray  # (N_test,)
     classes: tuple[str, ...]
+    x_validation: np.ndarray | None = None  # images held out of training, if any
+    y_validation: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         for x, y, part in ((self.x, self.y, "x, y"), (self.x_test, self.y_test, "x_test, y_test")):
             self._check(x, y, part)
+        if self.x_validation is not None and self.y_validation is not None:
+            self._check(self.x_validation, self.y_validation, "x_validation, y_validation")
         if self.x.shape[1:] != self.x_test.shape[1:]:
             raise DataError(
                 f"{self.name}: training images are {_size(self.x)}, test images {_size(self.x_test)}",
@@ -78,6 +82,13 @@ class Dataset:
         """Standard deviation likewise; 1 for a channel that never changes, so that it can be divided by."""
         return self._statistics[1]
 
+    def statistics(self, inputs: str) -> tuple[np.ndarray, np.ndarray]:
+        """What is subtracted from the pixels and what they are divided by, `(c,)` each.
+
+        `inputs` is "standardised", or "unit" for pixels that stay between 0 and 1.
+        """
+        return self._statistics if inputs == "standardised" else (np.zeros(self.image[0]), np.ones(self.image[0]))
+
     @cached_property
     def _statistics(self) -> tuple[np.ndarray, np.ndarray]:
         """From exact integer sums, so that no order of addition can change a digit."""
@@ -93,10 +104,12 @@ class Dataset:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the four arrays: the same contents from any source and on any platform give the same."""
+        """SHA-256 of the arrays: the same contents from any source and on any platform give the same."""
         sha = hashlib.sha256()
-        for name in ("x", "y", "x_test", "y_test"):
+        for name in ("x", "y", "x_test", "y_test", "x_validation", "y_validation"):
             array = getattr(self, name)
+            if array is None:
+                continue
             array = array.astype(array.dtype.newbyteorder("<"), copy=False)
             sha.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
             sha.update(np.ascontiguousarray(array).data)
@@ -115,6 +128,22 @@ class Dataset:
             rows = np.sort(np.random.default_rng([seed, stream]).permutation(len(x))[:size])
             kept |= {f"x{part}": x[rows], f"y{part}": y[rows]}
         return replace(self, **kept) if kept else self
+
+    def validate(self, size: int, *, seed: int) -> "Dataset":
+        """The same with `size` training images, drawn by `seed`, held out for validation; the test images stay.
+
+        >>> x, y = np.zeros((40, 3, 32, 32), np.uint8), np.arange(40) % 2
+        >>> held = Dataset("tiny", x, y, x[:1], y[:1], ("cat", "dog")).validate(5, seed=0)
+        >>> len(held.x), len(held.x_validation), len(held.x_test)
+        (35, 5, 1)
+        """
+        if not 1 <= size < len(self.x):
+            n = len(self.x)
+            raise DataError(f"--validation is {size}", f"{self.name} has {n} training images; give 1 to {n - 1}")
+        held = np.zeros(len(self.x), dtype=bool)
+        held[np.random.default_rng([seed, 3]).permutation(len(self.x))[:size]] = True
+        x, y = self.x[~held], self.y[~held]
+        return replace(self, x=x, y=y, x_validation=self.x[held], y_validation=self.y[held])
 
     def hold_out(self, share: float, *, seed: int) -> "Dataset":
         """The training images alone: `share` of each class, drawn by `seed`, takes the place of the test images.
