@@ -25,8 +25,8 @@ from torch import nn
 from torch.nn import functional as F
 from torchvision import transforms
 
+from imlp import augment
 from imlp.accel import augment as accel
-from imlp.train import augment
 from imlp.train.data import Dataset, load
 
 BATCH, WORKERS, ROUNDS = 128, 2, 5

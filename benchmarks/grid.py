@@ -18,10 +18,10 @@ from rich.progress import track
 
 from imlp.about import facts_of_this_machine
 from imlp.commands.reproduce import CIFAR, EVALUATION
+from imlp.study.sweep import lanes_of
 from imlp.train.config import Config, Lane
 from imlp.train.data import Dataset
 from imlp.train.loop import Trainer
-from imlp.train.sweep import lanes_of
 
 ALPHAS = "0,1e-4..1:13log"
 DATA = 2  # CIFAR-10 and CIFAR-100, whose steps differ by the head alone

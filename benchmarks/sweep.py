@@ -18,9 +18,9 @@ import typer
 from measure import console, print_machine, table
 from safetensors.numpy import load_file
 
+from imlp.study.scores import Run, find_runs
+from imlp.study.sweep import alphas_of
 from imlp.train import checkpoint
-from imlp.train.records import Run, find_runs
-from imlp.train.sweep import alphas_of
 
 ALPHAS = "0,1e-4..1:7log"
 ROOT = Path(__file__).parents[1]

@@ -9,12 +9,12 @@ from typer.core import TyperGroup
 import imlp
 from imlp.commands import (
     bench,
+    build_prior,
     data,
     explore,
     export,
     info,
     plot,
-    prior,
     report,
     reproduce,
     results,
@@ -61,7 +61,7 @@ def main(
     pass
 
 
-app.command("build-prior")(prior.build_prior)
+app.command("build-prior")(build_prior.build_prior)
 app.command("explore")(explore.explore)
 app.command("train")(train.train)
 app.command("sweep")(sweep.sweep)

@@ -1,6 +1,6 @@
 """Batches: gather, crop, flip, standardise, as a few operations on the whole batch, on the device of the images.
 
-The offsets come from NumPy (`imlp.train.augment`) and travel in one copy that the host does not wait for.
+The offsets come from NumPy (`imlp.augment`) and travel in one copy that the host does not wait for.
 A shift (`pad`, `pad-mean`) is one gather from the padded images. A scaled box (`resized`) is `A I B^T`: the matrix of
 bilinear interpolation along one axis is a row of tents, `A[i, k] = max(0, 1 - |top + source(i) - k|)`.
 """
@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from imlp.accel.verbs import place
-from imlp.train.augment import PADDING, Draw
+from imlp.augment import PADDING, Draw
 
 
 def batch(

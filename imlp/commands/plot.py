@@ -7,7 +7,7 @@ import typer
 
 from imlp.commands.console import out
 from imlp.errors import FileError, RunError
-from imlp.train.records import read_run
+from imlp.study.scores import read_run
 
 
 def plot(

@@ -28,7 +28,7 @@ def report(
 
     Example: `python cli.py report runs --out report.html`
     """
-    from imlp.train import report as reporting  # matplotlib takes a second to import
+    from imlp.study import report as reporting  # matplotlib takes a second to import
 
     with watched(quiet=quiet) as progress:
         beside = reporting.write(folders, out_file, progress)

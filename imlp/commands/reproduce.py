@@ -14,20 +14,20 @@ import typer
 from rich.table import Table
 
 from imlp.backend import backend as get_backend
-from imlp.commands.board import Board
 from imlp.commands.console import err, out, print_json
-from imlp.commands.engine import Address, Check, Cpus, Engine, Gpus, Json, Quiet, started
+from imlp.commands.options import Address, Check, Cpus, Engine, Gpus, Json, Quiet, started
 from imlp.commands.progress import watched
 from imlp.commands.sweep import arm_of, failures, run_sweep
+from imlp.commands.sweep_display import Board
 from imlp.commands.train import config_of, duration, load_data, settings_as_options
 from imlp.errors import ConfigError
 from imlp.files import write_whole
-from imlp.train import experiments
+from imlp.study import experiments
+from imlp.study.experiments import BUDGETS, Experiment, Trial
+from imlp.study.scores import Arm
 from imlp.train.config import Config, Lane
 from imlp.train.data import Dataset
-from imlp.train.experiments import BUDGETS, Experiment, Trial
 from imlp.train.loop import Trainer
-from imlp.train.records import Arm
 
 EXPERIMENT = "This experiment"
 PIECE = 8 * 128  # images of the made-up data on which steps are timed
@@ -105,7 +105,7 @@ def reproduce(
     with write_whole(folder / "experiment.json") as file:
         file.write((json_format.dumps(outcome, indent=2) + "\n").encode())
     if page and arms:
-        from imlp.train import report  # matplotlib takes a second to import
+        from imlp.study import report  # matplotlib takes a second to import
 
         with watched(quiet=quiet or json) as progress:
             report.write([folder], folder / "report.html", progress)

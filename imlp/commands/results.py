@@ -8,7 +8,7 @@ import typer
 from imlp.commands.console import err, out
 from imlp.errors import ConfigError
 from imlp.files import make_folder, write_whole
-from imlp.train import results as record
+from imlp.study import archive as record
 
 PAGE = f"""# What came out
 

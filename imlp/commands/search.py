@@ -9,20 +9,20 @@ import typer
 from rich.table import Table
 
 from imlp.backend import backend as get_backend
-from imlp.commands.board import Board
 from imlp.commands.console import err, out, print_json
-from imlp.commands.engine import Address, Check, Cpus, Engine, Gpus, Json, Quiet, started
+from imlp.commands.options import Address, Check, Cpus, Engine, Gpus, Json, Quiet, started
+from imlp.commands.sweep_display import Board
 from imlp.commands.train import config_of, load_data, settings_as_options, stopping_on_signals, verify_first
 from imlp.errors import ConfigError
+from imlp.study.search import Search
+from imlp.study.sweep import Outcome, Task, run_here
 from imlp.train import machine
 from imlp.train.config import Lane
 from imlp.train.data import Dataset
 from imlp.train.loop import Interrupted, Trainer
-from imlp.train.search import Search
-from imlp.train.sweep import Outcome, Task, run_here
 
 if TYPE_CHECKING:
-    from imlp.train.cluster import Cluster
+    from imlp.study.cluster import Cluster
 
 SEARCH = "This search"
 SHOWN = 10  # trials in the table
@@ -129,7 +129,7 @@ class _Runner:
         try:
             if self.cluster is None:
                 return run_here(tasks, data, board, stopping_on_signals)
-            from imlp.train.cluster import run_on_ray
+            from imlp.study.cluster import run_on_ray
 
             return run_on_ray(tasks, data, board, stopping_on_signals, cluster=self.cluster)
         finally:

@@ -9,21 +9,21 @@ import typer
 from rich.table import Table
 
 from imlp.backend import backend as get_backend
-from imlp.commands.board import Board
 from imlp.commands.console import err, out, print_json
-from imlp.commands.engine import Address, Check, Cpus, Engine, Gpus, Json, Quiet, started
+from imlp.commands.options import Address, Check, Cpus, Engine, Gpus, Json, Quiet, started
+from imlp.commands.sweep_display import Board
 from imlp.commands.train import config_of, load_data, settings_as_options, stopping_on_signals, verify_first
 from imlp.errors import ConfigError
+from imlp.study.scores import Arm, Score, arms_of, base_identity, find_runs
+from imlp.study.sweep import Outcome, lanes_at_once, lanes_of, plan, run_here
+from imlp.study.two_lines import fit_v
 from imlp.train import machine
 from imlp.train.config import Config, Lane
 from imlp.train.data import Dataset
-from imlp.train.fits import fit_v
 from imlp.train.loop import LOG, Interrupted, Trainer
-from imlp.train.records import Arm, Score, arms_of, base_identity, find_runs
-from imlp.train.sweep import Outcome, lanes_at_once, lanes_of, plan, run_here
 
 if TYPE_CHECKING:
-    from imlp.train.cluster import Cluster
+    from imlp.study.cluster import Cluster
 
 SWEEP = "This sweep"
 
@@ -115,7 +115,7 @@ def run_sweep(
     try:
         if cluster is None:
             return run_here(tasks, data, board, stopping_on_signals)
-        from imlp.train.cluster import run_on_ray
+        from imlp.study.cluster import run_on_ray
 
         return run_on_ray(tasks, data, board, stopping_on_signals, cluster=cluster)
     except Interrupted as stop:

@@ -16,18 +16,18 @@ from rich.table import Table
 
 from imlp import verify
 from imlp.backend import backend as get_backend
-from imlp.commands import display
+from imlp.commands import run_display as display
 from imlp.commands.console import err, out, print_json
 from imlp.commands.progress import watched
 from imlp.errors import ConfigError, RunError
+from imlp.study.scores import PRIORS
+from imlp.study.sweep import Stoppable
 from imlp.train import config as configuration
 from imlp.train import data as data_sets
 from imlp.train import machine
 from imlp.train.callbacks import Callback, TensorBoard
 from imlp.train.config import Config, Lane
 from imlp.train.loop import Interrupted, Trainer
-from imlp.train.records import PRIORS
-from imlp.train.sweep import Stoppable
 
 TRAINED_WITH = ("bias", "apply", "gradients", "interpolate", "project")  # `verify` checks the others too
 RUN = "This run"

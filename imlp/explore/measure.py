@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from imlp.about import facts_of_this_machine
-from imlp.commands.display import Lines
+from imlp.commands.run_display import Lines
 from imlp.commands.train import load_data
 from imlp.files import write_whole
 from imlp.train.config import Config, Lane

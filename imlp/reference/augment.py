@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from imlp.train.augment import Draw
+from imlp.augment import Draw
 
 
 def batch(

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, get_args, get_origin
 
 from imlp import networks
+from imlp.augment import KINDS as AUGMENTATIONS
 from imlp.checks import MODES
 from imlp.errors import ConfigError, ImlpError
 from imlp.networks import Network, check_layers, known
-from imlp.train.augment import KINDS as AUGMENTATIONS
 from imlp.train.schedule import Alpha, Schedule
 
 

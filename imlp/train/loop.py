@@ -19,16 +19,17 @@ from typing import Any
 import numpy as np
 from filelock import FileLock, Timeout
 
+from imlp import augment
 from imlp.backend import backend as get_backend
 from imlp.errors import FileError, NonFiniteError, RunError
 from imlp.files import write_whole
 from imlp.model import Model
-from imlp.train import augment, checkpoint, machine
+from imlp.study.prior_recording import PLAYS, PriorPath
+from imlp.train import checkpoint, machine
 from imlp.train.callbacks import Callback, Row
 from imlp.train.config import Config, differences, from_mapping, read, to_toml
 from imlp.train.data import Dataset
 from imlp.train.lanes import Mixer
-from imlp.train.path import PLAYS, PriorPath
 
 SAVED = ("active", "epoch", "step", "rows", "stopped", "times")  # of a State, beside its models and losses
 OWN = (  # the files of a run

@@ -9,8 +9,8 @@ from conftest import needs
 from typer.testing import CliRunner
 
 from imlp.cli import app
-from imlp.train import experiments
-from imlp.train.records import arms_of, find_runs
+from imlp.study import experiments
+from imlp.study.scores import arms_of, find_runs
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "train"))
 import tiny

@@ -378,7 +378,7 @@ def test_where_data_sets_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_data_and_augmentation_do_without_torch() -> None:
     code = (
-        "import sys; import imlp.train.data, imlp.train.augment, imlp.reference.augment, imlp.cli;"
+        "import sys; import imlp.train.data, imlp.augment, imlp.reference.augment, imlp.cli;"
         "sys.exit(' '.join({'torch', 'torchvision', 'cupy', 'matplotlib'} & set(sys.modules)) or None)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

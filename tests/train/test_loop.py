@@ -8,9 +8,9 @@ import pytest
 import tiny
 from conftest import needs
 
-from imlp import reference
+from imlp import augment, reference
 from imlp.errors import ConfigError, RunError
-from imlp.train import augment, checkpoint
+from imlp.train import checkpoint
 from imlp.train.callbacks import Callback
 from imlp.train.loop import CROPS, ORDER, Trainer
 

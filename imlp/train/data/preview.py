@@ -6,8 +6,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from imlp import plot
+from imlp.augment import draw
 from imlp.reference.augment import batch
-from imlp.train.augment import draw
 from imlp.train.data.dataset import Dataset
 
 COLUMNS, ROWS = 10, 6

@@ -24,17 +24,17 @@ from typer.testing import CliRunner
 from imlp.cli import app
 from imlp.errors import ImlpError
 from imlp.reference import matrix
+from imlp.study.report import figures, make, tables, write
+from imlp.study.report.data import gather
+from imlp.study.report.weights import Weights, pictures
+from imlp.study.scores import arms_of, find_runs
+from imlp.study.search import Search
+from imlp.study.sweep import run_task
 from imlp.train import checkpoint
 from imlp.train.callbacks import Callback
 from imlp.train.config import Lane
 from imlp.train.export import parameters
 from imlp.train.loop import Interrupted
-from imlp.train.records import arms_of, find_runs
-from imlp.train.report import figures, make, tables, write
-from imlp.train.report.data import gather
-from imlp.train.report.weights import Weights, pictures
-from imlp.train.search import Search
-from imlp.train.sweep import run_task
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = "</script><img src=x onerror=alert(1)>&\"' $x_1$ 100%"

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from imlp import reference
 from imlp.cli import app
-from imlp.commands.prior import KindName
+from imlp.commands.build_prior import KindName
 from imlp.kinds import KINDS, make
 from imlp.spec import Conv
 

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from imlp.train.report.data import ArmData, Model, SearchData
-from imlp.train.report.weights import Weights
+from imlp.study.report.data import ArmData, Model, SearchData
+from imlp.study.report.weights import Weights
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from imlp.train.report.data import ArmData, SearchData
+from imlp.study.report.data import ArmData, SearchData
 
 Cell = str | float | int | None
 LONG = 48  # letters; a cell with more is broken into lines

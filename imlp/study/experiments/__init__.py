@@ -11,12 +11,12 @@ from typing import Any
 
 from imlp.errors import ConfigError, ImlpError
 from imlp.networks import known
-from imlp.train.claims import CLAIMS, Verdict, judge
+from imlp.study.claims import CLAIMS, Verdict, judge
+from imlp.study.scores import Arm, Score
+from imlp.study.sweep import lanes_of
 from imlp.train.config import Config, Lane, from_mapping, read
-from imlp.train.records import Arm, Score
-from imlp.train.sweep import lanes_of
 
-FOLDER = Path(__file__).parents[2] / "experiments"
+FOLDER = Path(__file__).parent
 BUDGETS = ("smoke", "short", "paper")
 KEYS = ("title", "asks", "settings", "arms", "budgets", "paper", "claims")
 OF_ARM = ("name", "alphas", "every", "more", "settings", *BUDGETS)  # a budget's: settings of the arm there
@@ -34,7 +34,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Experiment:
-    """One file of experiments/."""
+    """One of the TOML files beside this one, or a file of the user's own."""
 
     name: str
     content: Mapping[str, Any]
@@ -108,9 +108,6 @@ class Experiment:
 
 def names() -> list[str]:
     """Every experiment that there is a file for."""
-    if not FOLDER.is_dir():
-        problem = "the files of the experiments are part of the repository, and not here"
-        raise ConfigError(problem, "run this in a clone of it, or name a TOML file of your own")
     return sorted(path.stem for path in FOLDER.glob("*.toml"))
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from imlp.errors import RunError
+from imlp.study.report.weights import Weights, first_layer
+from imlp.study.scores import MEND, NUMBER, Arm, Run, constant_alpha, read_json
+from imlp.study.two_lines import V, fit_v
 from imlp.train.callbacks import Row
 from imlp.train.config import Lane
-from imlp.train.fits import V, fit_v
-from imlp.train.records import MEND, NUMBER, Arm, Run, constant_alpha, read_json
-from imlp.train.report.weights import Weights, first_layer
 
 
 @dataclass(frozen=True)

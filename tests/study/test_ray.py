@@ -39,7 +39,7 @@ from ray.scripts.scripts import main
 main()
 """  # the command `ray`
 HIDDEN = """
-import imlp.train.cluster as cluster
+import imlp.study.cluster as cluster
 from contextlib import nullcontext
 cluster._marked = lambda folders: nullcontext("a-name-that-no-worker-finds")
 from imlp.cli import app
@@ -47,7 +47,7 @@ app()
 """
 OTHER = """
 import os
-import imlp.train.cluster as cluster
+import imlp.study.cluster as cluster
 from imlp.cli import app
 here, known = os.getpid(), cluster.versions
 cluster.versions = lambda: known() | ({"torch": "0.1"} if os.getpid() == here else {})

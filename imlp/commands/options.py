@@ -10,7 +10,7 @@ from imlp.commands.console import err
 from imlp.errors import ConfigError
 
 if TYPE_CHECKING:
-    from imlp.train.cluster import Cluster
+    from imlp.study.cluster import Cluster
 
 ENGINES = ("local", "ray")
 
@@ -65,7 +65,7 @@ def started(
             raise ConfigError(f"{name} is for Ray", "add --engine ray, or leave it out")
         yield None
         return
-    from imlp.train.cluster import connected
+    from imlp.study.cluster import connected
 
     waiting = nullcontext() if quiet else err.status(f"joining Ray at {address}" if address else "starting Ray here")
     with ExitStack() as stack:

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from imlp import augment
 from imlp.errors import DataError
-from imlp.train import augment
 
 IMAGE = (3, 12, 10)
 

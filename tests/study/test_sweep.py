@@ -13,12 +13,12 @@ from test_resume import StopAt, assert_same_outcome
 
 import imlp.reference
 from imlp.errors import AlphaError, ImlpError, RunError
+from imlp.study.prior_recording import FOLDER, PLAYS
+from imlp.study.scores import arms_of, find_runs
+from imlp.study.sweep import alphas_of, lanes_at_once, lanes_of, plan, run_here
 from imlp.train.callbacks import Callback
 from imlp.train.config import Lane
 from imlp.train.loop import Interrupted
-from imlp.train.path import FOLDER, PLAYS
-from imlp.train.records import arms_of, find_runs
-from imlp.train.sweep import alphas_of, lanes_at_once, lanes_of, plan, run_here
 
 BASE = tiny.config()
 LANES = lanes_of("0,0.01,1", "epoch,3")

@@ -13,8 +13,8 @@ from typing import Any
 
 from imlp.errors import ConfigError, FileError
 from imlp.files import make_folder, write_whole
-from imlp.train import experiments
-from imlp.train.records import PRIORS, Arm, Run, arms_of, find_runs, read_json
+from imlp.study import experiments
+from imlp.study.scores import PRIORS, Arm, Run, arms_of, find_runs, read_json
 
 KEPT = ("config.toml", "env.json", "metrics.jsonl", "times.jsonl", "result.json")
 BEGIN, END = "<!-- begin: computed by `python cli.py results` -->", "<!-- end -->"

@@ -15,9 +15,9 @@ from safetensors import SafetensorError, safe_open
 from imlp.plot import out_shape
 from imlp.reference import matrix
 from imlp.spec import Shape
+from imlp.study.scores import Arm, Run
 from imlp.train import checkpoint
 from imlp.train.config import Lane
-from imlp.train.records import Arm, Run
 
 SHOWN = 4  # rows of each matrix
 

@@ -6,9 +6,9 @@ from conftest import needs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from imlp import augment
+from imlp.augment import Draw, Range
 from imlp.reference import augment as reference
-from imlp.train import augment
-from imlp.train.augment import Draw, Range
 
 needs("accel")
 

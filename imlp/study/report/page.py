@@ -11,10 +11,10 @@ from string import Template
 from typing import Any
 
 import imlp
-from imlp.train.fits import V
-from imlp.train.report import tables
-from imlp.train.report.data import ArmData, SearchData
-from imlp.train.report.weights import Weights, png
+from imlp.study.report import tables
+from imlp.study.report.data import ArmData, SearchData
+from imlp.study.report.weights import Weights, png
+from imlp.study.two_lines import V
 
 TYPES = {"png": "image/png", "svg": "image/svg+xml", "csv": "text/csv", "tex": "application/x-tex"}
 NAMES = {"png": "PNG", "svg": "SVG", "csv": "CSV", "tex": "LaTeX"}
@@ -44,7 +44,7 @@ def html(
     files: Mapping[str, bytes],
 ) -> str:
     """The whole page; `files` are what its links hand out."""
-    here = resources("imlp.train.report")
+    here = resources("imlp.study.report")
     title = " · ".join(experiment["title"] for experiment in experiments) or "Runs of imlp"
     body = [_header(title, arms), *_warnings(arms, searches), *_contents(arms, experiments, searches)]
     body += [

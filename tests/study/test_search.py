@@ -18,14 +18,14 @@ from typer.testing import CliRunner
 
 from imlp.cli import app
 from imlp.errors import ConfigError, ImlpError, RunError
-from imlp.train import search as searching
+from imlp.study import search as searching
+from imlp.study.report.data import gather
+from imlp.study.scores import arms_of, find_runs
+from imlp.study.search import Search, Space
+from imlp.study.sweep import run_task
 from imlp.train.callbacks import Callback
 from imlp.train.config import Lane, from_mapping
 from imlp.train.loop import Interrupted, Trainer
-from imlp.train.records import arms_of, find_runs
-from imlp.train.report.data import gather
-from imlp.train.search import Search, Space
-from imlp.train.sweep import run_task
 
 needs("optuna")
 ROOT = Path(__file__).parents[2]

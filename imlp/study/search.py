@@ -43,13 +43,13 @@ import numpy as np
 
 from imlp.errors import BackendError, ConfigError, FileError, RunError
 from imlp.files import write_whole
+from imlp.study.scores import arms_of, read_run
+from imlp.study.sweep import Outcome, Task, lanes_at_once, plan
 from imlp.train.callbacks import Callback, Row
 from imlp.train.config import Config, Lane
 from imlp.train.data import Dataset
 from imlp.train.loop import Trainer, locked
-from imlp.train.records import arms_of, read_run
 from imlp.train.schedule import Alpha
-from imlp.train.sweep import Outcome, Task, lanes_at_once, plan
 
 if TYPE_CHECKING:
     import optuna

@@ -14,9 +14,9 @@ import numpy as np
 
 from imlp.errors import ConfigError
 from imlp.networks import known
+from imlp.study.scores import Arm, Score
+from imlp.study.two_lines import fit_v
 from imlp.train.config import Lane
-from imlp.train.fits import fit_v
-from imlp.train.records import Arm, Score
 
 HOLDS, FAILS, UNKNOWN = "holds", "fails", "cannot tell"
 R2 = 0.8  # of each side, for it to count as logarithmic
@@ -51,7 +51,9 @@ def judge(claims: Sequence[Mapping[str, Any]], arms: Arms) -> list[Verdict]:
             except _Missing as missing:
                 verdict, because = UNKNOWN, f"{missing} was not run"
             except TypeError as error:
-                raise ConfigError(f"the claim {text!r} cannot be read: {error}", "see experiments/*.toml") from error
+                raise ConfigError(
+                    f"the claim {text!r} cannot be read: {error}", "see the experiments' TOML files"
+                ) from error
             found.append(Verdict(title, verdict, because))
     return found
 

@@ -18,14 +18,14 @@ import numpy as np
 
 from imlp.errors import AlphaError, ConfigError, FileError, ImlpError, RunError
 from imlp.files import make_folder, write_whole
+from imlp.study.prior_recording import FOLDER as PATH_FOLDER
+from imlp.study.prior_recording import PLAYS, PriorPath
+from imlp.study.scores import find_runs
 from imlp.train import machine
 from imlp.train.callbacks import Callback, Row
 from imlp.train.config import Config, Lane
 from imlp.train.data import Dataset
 from imlp.train.loop import LOG, Interrupted, Trainer
-from imlp.train.path import FOLDER as PATH_FOLDER
-from imlp.train.path import PLAYS, PriorPath
-from imlp.train.records import find_runs
 from imlp.train.schedule import Alpha
 
 RANGE = re.compile(r"(?P<first>.+?)\.\.(?P<last>[^:]+):(?P<n>\d+)(?P<kind>log|lin)")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from imlp.errors import FileError, RunError
 from imlp.files import make_folder, write_whole
+from imlp.study.report import data, figures, page, tables
+from imlp.study.scores import arms_of, find_runs
 from imlp.train.data.dataset import Progress, silent
-from imlp.train.records import arms_of, find_runs
-from imlp.train.report import data, figures, page, tables
 
 LIST = ".imlp-report"  # in the folder of the files: their names
 

@@ -10,9 +10,9 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 
 from imlp.commands.console import err, out
+from imlp.study.sweep import Outcome, Task
 from imlp.train.callbacks import Callback, Row
 from imlp.train.loop import LOG, Trainer
-from imlp.train.sweep import Outcome, Task
 
 SHOWN = 20  # runs in the table at a time: those under way, then the last to end, then the next to come
 

@@ -31,12 +31,12 @@ from filelock import FileLock, Timeout
 import imlp
 from imlp.errors import ConfigError, ImlpError, RunError
 from imlp.files import make_folder
+from imlp.study.sweep import Outcome, Stoppable, Task, Watcher, drop_records, is_player, run_task, write_log
 from imlp.train import machine
 from imlp.train.callbacks import Callback, Row
 from imlp.train.config import Config
 from imlp.train.data import Dataset
 from imlp.train.loop import Interrupted, Trainer
-from imlp.train.sweep import Outcome, Stoppable, Task, Watcher, drop_records, is_player, run_task, write_log
 
 RETRIES = 10  # of a run whose worker or machine dies; one that fails by itself is never tried again
 PATIENCE = 120.0  # seconds that a run waits for an orphan of its own to let go of its folder
