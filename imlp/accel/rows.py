@@ -56,6 +56,7 @@ def interpolate(dense: Tensor, spec: Spec, weight: Tensor, keep: float, alpha: f
     threads = ctypes.c_int(torch.get_num_threads())
     pointers = [ctypes.c_void_p(address) for address in (dense.data_ptr(), weight.data_ptr(), geometry.ctypes.data)]
     function(*pointers[:2], number(keep), number(alpha), pointers[2], threads)
+    torch.autograd.graph.increment_version(dense)  # so that autograd notices the write
 
 
 @cache

@@ -14,6 +14,7 @@ from pins import DTYPES, Numbers, assert_same  # noqa: E402
 
 from imlp import accel, reference  # noqa: E402
 from imlp.accel import rows  # noqa: E402
+from imlp.errors import ArrayError  # noqa: E402
 from imlp.spec import Conv  # noqa: E402
 
 GUARD, MARGIN = 123.25, 500
@@ -157,3 +158,55 @@ def test_a_mistake_is_noticed(mutant, tmp_path, monkeypatch):
 
 def test_the_tests_of_the_views_do_not_test_this_path_instead():
     assert max(np.prod(spec.matrix_shape) for spec in SPECS) < rows.LEAST
+
+
+def test_autograd_notices_that_w_was_written():
+    """`W**2` needs the old `W` for its gradient; torch's own in-place operations make it refuse, and so must this."""
+    spec = PAPERS[0]
+    weight = Numbers(spec, torch.float32).torch("weight")
+    for shape, alpha in ((spec.matrix_shape, 0.5), ((2, *spec.matrix_shape), [0, 0.5])):
+        dense = torch.ones(shape, requires_grad=True)
+        assert rows.usable(dense, spec)
+        total = (dense**2).sum()
+        accel.interpolate(dense, spec, weight, alpha)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            total.backward()
+
+
+@pytest.mark.parametrize("compiled", [True, False], ids=["in C", "by views"])
+def test_a_weight_that_is_a_part_of_w_counts_as_it_was(compiled, monkeypatch):
+    """Whether torch knows it as a view, or as another array over the same memory."""
+    if not compiled:
+        monkeypatch.setattr(rows, "LEAST", 2**62)
+    spec = PAPERS[0]
+    n = int(np.prod(spec.weight_shape))
+    for start in (0, 5000):
+        numbers = Numbers(spec, torch.float32).dense.astype(np.float32)
+        weight = numbers.reshape(-1)[start : start + n].reshape(spec.weight_shape)
+        slow = reference.interpolate(numbers, spec, weight, 0.3)
+        dense = torch.tensor(numbers)
+        view = dense.view(-1)[start : start + n].view(spec.weight_shape)
+        assert_same(accel.interpolate(dense, spec, view, 0.3), slow)
+        shared = torch.from_numpy(weight)
+        assert_same(accel.interpolate(torch.from_numpy(numbers), spec, shared, 0.3), slow)
+
+
+@pytest.mark.parametrize("compiled", [True, False], ids=["in C", "by views"])
+def test_torchs_negative_bit_is_resolved_or_refused(compiled, monkeypatch):
+    if not compiled:
+        monkeypatch.setattr(rows, "LEAST", 2**62)
+    spec = PAPERS[0]
+    numbers = Numbers(spec, torch.float32)
+    pairs = torch.complex(torch.zeros(spec.weight_shape), numbers.torch("weight"))
+    weight = pairs.conj().imag  # the negated weight: a view with the bit set
+    assert weight.is_neg()
+    mixed = accel.interpolate(numbers.torch("dense"), spec, weight, 0.3)
+    assert_same(mixed, reference.interpolate(numbers.dense, spec, -numbers.weight, 0.3))
+    assert_same(accel.matrix(spec, weight), reference.matrix(spec, -numbers.weight))
+    dense = torch._neg_view(numbers.torch("dense"))
+    assert_same(accel.project(dense, spec), reference.project(-numbers.dense, spec))
+    before = dense.clone()
+    with pytest.raises(ArrayError, match=r"negative bit.*W\.resolve_neg"):
+        accel.interpolate(dense, spec, numbers.torch("weight"), 0.3)
+    assert torch.equal(dense, before)
+    np.testing.assert_array_equal(accel.to_numpy(dense), -numbers.dense.astype(np.float32))
