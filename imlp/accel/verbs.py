@@ -32,7 +32,7 @@ def matrix(spec: Spec, weight: Tensor | None = None, *, layout: str | None = Non
             [0., 7.]])
     """
     checks.layout_known(layout)
-    _check_weight(spec, weight)
+    check_weight(spec, weight)
     weight = torch.ones(()) if weight is None else weight.resolve_neg()
     if layout == "sparse":
         return _sparse(spec, weight.contiguous())
@@ -48,9 +48,10 @@ def expand_bias(spec: Spec, bias: Tensor | None) -> Tensor:
     >>> expand_bias(Shared(2, 1, 2), torch.tensor([3.0, 5.0]))
     tensor([3., 5., 3., 5.])
     """
+    checks.is_spec(spec)
     if bias is None:
         return torch.zeros(spec.matrix_shape[0])
-    _check_weight(spec, bias, "bias")
+    check_weight(spec, bias, "bias")
     parts = spec.parts if isinstance(spec, Chain) else (spec,)
     core = next(k for k, part in enumerate(parts) if part.n_parameters)
     match parts[core]:
@@ -67,11 +68,11 @@ def apply(spec: Spec, weight: Tensor | None, bias: Tensor | None, x: Tensor) -> 
     >>> apply(Transpose(2, 3), None, None, torch.arange(6.0)[None])
     tensor([[0., 3., 1., 4., 2., 5.]])
     """
-    _check_tensor(x, "the input")
+    check_tensor(x, "the input")
     checks.input_fits(spec, x.shape)
-    _check_weight(spec, weight, beside=x)
+    check_weight(spec, weight, beside=x)
     if bias is not None:
-        _check_weight(spec, bias, "bias", beside=x)
+        check_weight(spec, bias, "bias", beside=x)
     return _apply(spec, weight, bias, x)
 
 
@@ -105,7 +106,7 @@ def interpolate(dense: Tensor, spec: Spec, weight: Tensor | None, alpha: Any, *,
             [0.5000, 2.0000]])
     """
     _check_dense(spec, dense)
-    _check_weight(spec, weight, beside=dense)
+    check_weight(spec, weight, beside=dense)
     checks.mode_known(mode)
     if dense.is_neg():
         remedy = "pass W.resolve_neg() and keep the result"
@@ -178,9 +179,10 @@ def entries_filled(spec: Spec, dtype: torch.dtype, device: torch.device) -> Tens
 def place(array: Any, *, device: Any = None) -> Tensor:
     """A NumPy array as a tensor on the device, in the type that it has; the host does not wait for the copy."""
     try:
-        tensor, kind = torch.as_tensor(array), torch.device(device or "cpu").type
-    except (TypeError, ValueError) as error:
-        raise ArrayError(f"no tensor can be made of this: {error}", "give an array of numbers") from error
+        tensor = torch.as_tensor(array)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ArrayError(f"this is no array of numbers: {error}", "give a NumPy array or a tensor") from error
+    kind = torch.device(device or "cpu").type
     if kind == "cuda":
         tensor = tensor.pin_memory()
     if kind == "mps" and tensor.dtype == torch.float64:
@@ -257,16 +259,17 @@ def _share_memory(one: Tensor, other: Tensor) -> bool:
 
 
 def _check_dense(spec: Spec, dense: Tensor) -> None:
-    _check_tensor(dense, "W")
+    check_tensor(dense, "W")
     checks.dense_fits(spec, dense.shape)
     _check_float(dense, "W")
     if not dense.is_contiguous():
         raise ArrayError(f"W of strides {dense.stride()} is not contiguous", "pass W.contiguous() and keep the result")
 
 
-def _check_weight(spec: Spec, weight: Tensor | None, what: str = "weight", beside: Tensor | None = None) -> None:
+def check_weight(spec: Spec, weight: Tensor | None, what: str = "weight", beside: Tensor | None = None) -> None:
+    """Refuse a weight or bias (`what`) that is not the spec's, or not like `beside`."""
     if weight is not None:
-        _check_tensor(weight, what)
+        check_tensor(weight, what)
     checks.weight_fits(spec, None if weight is None else weight.shape, what)
     if weight is None:
         return
@@ -279,7 +282,8 @@ def _check_weight(spec: Spec, weight: Tensor | None, what: str = "weight", besid
         raise ArrayError(f"{what} of {weight.dtype}, the rest of {beside.dtype}", remedy)
 
 
-def _check_tensor(array: Any, what: str) -> None:
+def check_tensor(array: Any, what: str) -> None:
+    """Refuse what is not a dense tensor."""
     if not isinstance(array, Tensor):
         kind = "None" if array is None else f"a {type(array).__name__}"
         raise ArrayError(f"{what} is {kind}, not a tensor", "give a torch.Tensor: torch.as_tensor makes one")
