@@ -66,6 +66,13 @@ def make_folder(folder: Path) -> None:
         raise FileError(f"cannot make the folder {shown(folder)}: {reason(error)}", remedy) from error
 
 
+def allocate(path: Path) -> None:
+    """Give a file all the blocks that it has room for: a write into a hole of a memory map kills on a full disk."""
+    if hasattr(os, "posix_fallocate") and (size := path.stat().st_size):
+        with open(path, "rb+") as file:
+            os.posix_fallocate(file.fileno(), 0, size)
+
+
 def check_path(path: str | Path) -> Path:
     """The path, if the system can be asked about it at all: not too long, no loop of links, no folder that is closed.
 
@@ -138,6 +145,8 @@ def reason(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     text = str(error).strip().partition("\n")[0] or type(error).__name__
+    if text.startswith("Header info length"):
+        return "its header is far too long"
     if "pickle" in text:
         return "it holds Python objects and not only numbers, and loading them could run any program"
     return "its name has a zero byte" if text.startswith("embedded null") else text

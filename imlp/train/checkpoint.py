@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from imlp.errors import RunError
-from imlp.files import make_folder, whole_file
+from imlp.files import make_folder, parse_json, whole_file
 
 KEPT = 2
 
@@ -62,7 +62,7 @@ def load(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
     if _digest(arrays, header["state"]) != header["sha256"]:
         raise ValueError("it does not have the checksum that was written")
-    return arrays, json.loads(header["state"])
+    return arrays, parse_json(header["state"])
 
 
 def _digest(arrays: Mapping[str, np.ndarray], state: str) -> str:

@@ -3,7 +3,6 @@
 import dataclasses
 import hashlib
 import json
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any, get_args, get_origin
 from imlp import networks
 from imlp.checks import MODES
 from imlp.errors import ConfigError, ImlpError
+from imlp.files import parse_toml, reason, shown
 from imlp.networks import Network, check_layers, known
 from imlp.train.augment import KINDS as AUGMENTATIONS
 from imlp.train.schedule import Alpha, Schedule
@@ -195,11 +195,12 @@ def from_mapping(cls: type, values: Any) -> Any:
 def read(path: Path) -> dict[str, Any]:
     """The settings of a TOML file, not yet checked."""
     try:
-        with open(path, "rb") as file:
-            return tomllib.load(file)
+        content = path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror or error}", "name a TOML file that exists") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {shown(path)}: {reason(error)}", "name a TOML file that exists") from error
+    try:
+        return parse_toml(content)
+    except ValueError as error:
         raise ConfigError(f"{path} is not TOML: {error}", "see config.toml of any run for an example") from error
 
 

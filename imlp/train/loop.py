@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 
 from imlp.backend import backend as get_backend
 from imlp.errors import FileError, NonFiniteError, RunError
-from imlp.files import write_whole
+from imlp.files import parse_json, write_whole
 from imlp.model import Model
 from imlp.train import augment, checkpoint, machine
 from imlp.train.callbacks import Callback, Row
@@ -208,7 +208,7 @@ class Trainer:
     def finished(self) -> dict[str, Any] | None:
         """The result of this very run on these very data, if it is in the folder."""
         try:
-            found = json.loads((self.folder / "result.json").read_text())
+            found = parse_json((self.folder / "result.json").read_bytes())
             same = (found["identity"], found["data_digest"]) == (self.config.identity, self.data.digest)
         except (OSError, ValueError, KeyError, TypeError):
             return None

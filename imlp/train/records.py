@@ -1,7 +1,6 @@
 """Runs read back from their folders, and their accuracies gathered over the seeds."""
 
 import dataclasses
-import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from imlp.errors import RunError
+from imlp.files import parse_json, reason, shown
 from imlp.train.callbacks import Row
 from imlp.train.config import Config, Lane, from_mapping, read
 from imlp.train.schedule import Alpha
@@ -87,10 +87,10 @@ def find_runs(folders: Iterable[Path]) -> list[Run]:
 def read_json(path: Path, wanted: Any, remedy: str = MEND) -> Any:
     """What a file holds, if that has the wanted shape; an error that names the file if not."""
     try:
-        found = json.loads(path.read_text())
+        found = parse_json(path.read_bytes())
         conform(found, wanted)
     except (OSError, ValueError) as error:
-        raise RunError(f"cannot read {path}: {error}", remedy) from error
+        raise RunError(f"cannot read {shown(path)}: {reason(error)}", remedy) from error
     return found
 
 
@@ -100,10 +100,10 @@ def _lines(path: Path, wanted: Any) -> list[dict[str, Any]]:
     try:
         for n, line in enumerate(path.read_text().splitlines() if path.exists() else (), start=1):
             where = f", line {n}"
-            found.append(json.loads(line))
+            found.append(parse_json(line))
             conform(found[-1], wanted)
     except (OSError, ValueError) as error:
-        raise RunError(f"cannot read {path}{where}: {error}", MEND) from error
+        raise RunError(f"cannot read {shown(path)}{where}: {reason(error)}", MEND) from error
     return found
 
 

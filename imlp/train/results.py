@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from imlp.errors import ConfigError, FileError
-from imlp.files import make_folder, write_whole
+from imlp.errors import ConfigError
+from imlp.files import make_folder, read_text, write_whole
 from imlp.train import experiments
 from imlp.train.records import PRIORS, Arm, Run, arms_of, find_runs, read_json
 
@@ -83,10 +83,7 @@ def disagreements(folder: Path) -> list[str]:
     for name, made in outcomes(folder).items():
         if made != _said(folder / name):
             wrong.append(f"{folder / name / 'experiment.json'} is not what its runs give")
-    try:
-        text = (folder / "README.md").read_text()
-    except OSError as error:
-        raise FileError(f"cannot read {folder / 'README.md'}: {error.strerror}", "write it first: results") from error
+    text = read_text(folder / "README.md", "write it first: results")
     if with_table(text, table(folder)) != text:
         wrong.append(f"the table of {folder / 'README.md'} is not what the runs give")
     return wrong
@@ -193,7 +190,7 @@ def _commands(folder: Path) -> str:
 
 def _forget_place(path: Path) -> None:
     """Take `--out FOLDER` from the command: where it was written then means nothing to those who repeat it."""
-    content = json.loads(path.read_text())
+    content = read_json(path, {"command": str})
     content["command"] = re.sub(r" --out[ =]\S+", "", content.get("command", ""))
     _write_json(path, content)
 
