@@ -35,7 +35,9 @@ def numbers(given: Any, what: str) -> np.ndarray:
 def is_spec(spec: Any) -> None:
     """Refuse what is not a spec."""
     if not isinstance(spec, Spec):
-        raise SpecError(f"{spec!r:.60} is not a spec", "give one of imlp.spec: Conv, Patchify, Transpose, Shared, Chain")
+        raise SpecError(
+            f"{spec!r:.60} is not a spec", "give one of imlp.spec: Conv, Patchify, Transpose, Shared, Chain"
+        )
 
 
 def weight_fits(spec: Spec, shape: Sequence[int] | None, what: str = "weight") -> None:

@@ -89,6 +89,20 @@ def check_path(path: str | Path) -> Path:
     return Path(path)
 
 
+def expanded(path: str | Path) -> Path:
+    """The path with the home folder in the place of `~`."""
+    try:
+        return check_path(Path(path).expanduser())
+    except RuntimeError as error:
+        raise FileError(f"cannot look at {shown(path)}: {reason(error)}", "write the folder out") from error
+
+
+def cache_folder() -> Path:
+    """Where this user's programs keep what can be made again; the folder need not be there."""
+    given = os.environ.get("XDG_CACHE_HOME")
+    return check_path((Path(given) if given else expanded("~/.cache")) / "imlp")
+
+
 def read_text(path: Path, remedy: str = "name a text file that you may read") -> str:
     """A text file in UTF-8."""
     try:
@@ -110,7 +124,7 @@ def parse_json(text: str | bytes) -> Any:
             json.dumps(found, ensure_ascii=False).encode()
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    except UnicodeError as error:
+    except (UnicodeDecodeError, UnicodeEncodeError) as error:
         raise ValueError(f"it is not UTF-8: {error.reason}") from None
     return found
 
@@ -150,6 +164,15 @@ def reason(error: Exception) -> str:
     if "pickle" in text:
         return "it holds Python objects and not only numbers, and loading them could run any program"
     return "its name has a zero byte" if text.startswith("embedded null") else text
+
+
+def is_text(name: str) -> bool:
+    """Whether a name can be written as UTF-8; the system may give us others."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def shown(path: str | Path) -> str:

@@ -160,7 +160,8 @@ def loaded(network: Network, arrays: Mapping[str, Any], *, dense: bool, convert:
         try:
             groups.append({name: convert(arrays[prefix + name]) for name in shapes})
         except (TypeError, ValueError) as error:
-            raise ArrayError(f"{network.name}: an array does not hold numbers: {error}", "give what export wrote") from error
+            problem = f"{network.name}: an array does not hold numbers: {error}"
+            raise ArrayError(problem, "give what export wrote") from error
     parameters, first, second = groups
     return Model(network, dense, lanes, parameters, first, second, int(arrays["adam.step"]))
 

@@ -344,7 +344,10 @@ class Trainer:
     def _last_good(self, lane: int) -> dict[str, np.ndarray]:
         """The lane as the newest checkpoint has it in which all its numbers are finite; else as it began."""
         for path in checkpoint.found(self.folder / "checkpoint"):
-            saved, state = checkpoint.load(path)
+            try:
+                saved, state = checkpoint.load(path)
+            except checkpoint.DAMAGED:
+                continue  # the one before it, or the lane as it began
             if lane in state["active"]:
                 at = state["active"].index(lane)
                 own = {name[6:]: array for name, array in saved.items() if name.startswith("lanes/")}

@@ -85,9 +85,8 @@ class PriorPath:
             try:
                 self.file = path, np.load(path, mmap_mode="r", allow_pickle=False)
             except (OSError, ValueError) as error:
-                raise RunError(
-                    f"the prior's path is not in {path}: {reason(error)}", "delete the folder of this run and start it anew"
-                ) from error
+                remedy = "delete the folder of this run and start it anew"
+                raise RunError(f"the prior's path is not in {path}: {reason(error)}", remedy) from error
         for name, shape in self.shapes.items():
             parameters[name] = np.array(self.file[1][row, start : start + prod(shape)]).reshape(shape)
             start += prod(shape)

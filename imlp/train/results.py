@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from imlp.errors import ConfigError
-from imlp.files import make_folder, read_text, write_whole
+from imlp.files import check_path, make_folder, read_text, write_whole
 from imlp.train import experiments
 from imlp.train.records import PRIORS, Arm, Run, arms_of, find_runs, read_json
 
@@ -25,6 +25,7 @@ PAPER = {"cnn": "table1-cnn", "mixer": "table1-mixer"}  # whose numbers stand be
 def collect(source: Path, target: Path) -> list[Path]:
     """Copy what is kept of the runs in a folder; the files that are there now."""
     runs = find_runs([source])
+    check_path(target)
     written = []
     for run in runs:
         place = target / run.folder.relative_to(source.resolve())
@@ -50,7 +51,7 @@ def table(folder: Path) -> str:
         "| what | model | paper, % | ours, % | difference | seeds | epochs | images | wall time |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
-    for name in _names(folder):
+    for name in names(folder):
         for row in _rows(name, folder / name):
             lines.append("| " + " | ".join(row) + " |")
     return "\n".join(lines) + "\n" + _verdicts(folder) + _commands(folder)
@@ -68,7 +69,7 @@ def with_table(text: str, made: str) -> str:
 def outcomes(folder: Path) -> dict[str, dict[str, Any]]:
     """What each `experiment.json` says, computed again from the files of the runs."""
     found = {}
-    for name in _names(folder):
+    for name in names(folder):
         said = _said(folder / name)
         if said:
             arms = _arms_by_name(said, arms_of(find_runs([folder / name])))
@@ -94,7 +95,7 @@ def _said(folder: Path) -> dict[str, Any] | None:
     return read_json(path, SAID) if path.exists() else None
 
 
-def _names(folder: Path) -> list[str]:
+def names(folder: Path) -> list[str]:
     """Of the folders that hold runs."""
     return sorted({path.relative_to(folder).parts[0] for path in folder.glob("*/**/config.toml")})
 
@@ -175,7 +176,7 @@ def _verdicts(folder: Path) -> str:
 def _commands(folder: Path) -> str:
     """What each was made with."""
     lines = ["", "| what | command | machine | versions |", "|---|---|---|---|"]
-    for name in _names(folder):
+    for name in names(folder):
         run = find_runs([folder / name])[0]
         said = _said(folder / name)
         command = said["command"] if said else run.env.get("command", "")

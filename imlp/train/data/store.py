@@ -11,17 +11,16 @@ from typing import Any
 import numpy as np
 
 from imlp.errors import DataError, FileError
-from imlp.files import make_folder, reason, shown, write_whole
+from imlp.files import cache_folder, expanded, make_folder, reason, shown, write_whole
 
 
 def data_root(root: str | Path | None = None) -> Path:
     """`root`, else the environment's IMLP_DATA, else the user's cache folder."""
     if root is not None:
-        return Path(root).expanduser()
+        return expanded(root)
     if given := os.environ.get("IMLP_DATA"):
-        return Path(given).expanduser()
-    cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache) if cache else Path.home() / ".cache") / "imlp"
+        return expanded(given)
+    return cache_folder()
 
 
 def save(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
@@ -41,9 +40,7 @@ def read(path: Path, only: Collection[str] | None = None) -> dict[str, np.ndarra
             with zipfile.ZipFile(raw) as archive:
                 arrays = [info for info in archive.infolist() if info.filename.endswith(".npy")]
                 members = {info.filename.removesuffix(".npy"): info for info in arrays}
-                return {
-                    name: _array(archive, info) for name, info in members.items() if only is None or name in only
-                }
+                return {name: _array(archive, info) for name, info in members.items() if only is None or name in only}
     except OSError as error:
         raise FileError(f"cannot read {shown(path)}: {reason(error)}", "name a file that you may read") from error
     except (ValueError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error, MemoryError) as error:
