@@ -1,5 +1,9 @@
 """The one pass in C: against the reference, whatever the geometry and the layout, and mistakes in it are noticed."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from conftest import needs
@@ -147,6 +151,7 @@ def test_a_mistake_is_noticed(mutant, tmp_path, monkeypatch):
     broken = tmp_path / "rows.c"
     broken.write_text(source.replace(right, wrong))
     monkeypatch.setattr(rows, "SOURCE", broken)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     rows._library.cache_clear()
     try:
         with pytest.raises(AssertionError):
@@ -154,6 +159,91 @@ def test_a_mistake_is_noticed(mutant, tmp_path, monkeypatch):
                 check(spec)
     finally:
         rows._library.cache_clear()
+
+
+@pytest.fixture
+def cached(tmp_path, monkeypatch):
+    """An empty cache and an empty temporary folder; what was compiled before is forgotten."""
+    cache, temporary = tmp_path / "cache", tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    rows._library.cache_clear()
+    yield cache / "imlp" / "compiled"
+    rows._library.cache_clear()
+    assert list(temporary.iterdir()) == []
+
+
+COMPILE = "from imlp.accel import rows; rows._library()"
+
+
+def kept(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_it_is_compiled_once_for_this_user_alone(cached, monkeypatch):
+    rows._library()
+    (name,) = kept(cached)
+    assert name.startswith("rows-")
+    assert cached.stat().st_mode & 0o777 == 0o700
+    rows._library.cache_clear()
+    monkeypatch.setattr(rows, "_compiled", lambda *given: pytest.fail("it was compiled again"))
+    rows._library()
+    check(CONVS[0])
+
+
+def test_source_flags_compiler_and_processor_make_another_library(cached, tmp_path, monkeypatch):
+    text = rows.SOURCE.read_text()
+    keys = {rows._key(text), rows._key(text + " ")}
+    monkeypatch.setattr(rows, "FLAGS", (*rows.FLAGS, "-g"))
+    keys.add(rows._key(text))
+    (tmp_path / "cc").write_text("#!/bin/sh\necho another compiler\n")
+    (tmp_path / "cc").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    keys.add(rows._key(text))
+    (tmp_path / "cc").write_text("#!/bin/sh\ncase $1 in --version) echo another compiler;; *) echo AVX9;; esac\n")
+    keys.add(rows._key(text))
+    assert len(keys) == 5
+
+
+def test_a_damaged_library_is_made_again(cached):
+    subprocess.run([sys.executable, "-c", COMPILE], check=True)  # here it would count as loaded from then on
+    (name,) = kept(cached)
+    fresh = (cached / name).read_bytes()
+    (cached / name).write_bytes(b"nothing that could be loaded")
+    rows._library()
+    assert (cached / name).read_bytes() == fresh
+
+
+def test_a_cache_that_is_not_ours_alone_is_not_used(cached, monkeypatch):
+    cached.mkdir(parents=True)
+    cached.chmod(0o777)
+    rows._library()
+    assert kept(cached) == []
+    cached.chmod(0o700)
+    rows._library.cache_clear()
+    monkeypatch.setattr("os.geteuid", lambda: 12345)
+    rows._library()
+    assert kept(cached) == []
+
+
+def test_without_a_folder_that_can_be_written_to(cached):
+    cached.parent.parent.write_text("a file where the folder should be")
+    rows._library()
+    check(CONVS[0])
+
+
+def test_processes_that_compile_at_once_or_are_killed(cached):
+    """All of them find a whole library, and what a killed one leaves goes when it is old."""
+    cached.mkdir(parents=True, mode=0o700)
+    for name in (".rows-1.so.1.part", "ccold.o", ".rows-2.so.2.part"):
+        (cached / name).write_bytes(b"half")
+    for name in (".rows-1.so.1.part", "ccold.o"):
+        os.utime(cached / name, (0, 0))
+    running = [subprocess.Popen([sys.executable, "-c", COMPILE]) for _ in range(3)]
+    assert [process.wait(timeout=120) for process in running] == [0, 0, 0]
+    assert [name for name in kept(cached) if not name.startswith("rows-")] == [".rows-2.so.2.part"]
+    assert len(kept(cached)) == 2
 
 
 def test_the_tests_of_the_views_do_not_test_this_path_instead():
