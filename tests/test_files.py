@@ -124,7 +124,7 @@ def test_what_a_killed_process_has_left_is_no_obstacle(tmp_path):
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "9" * 5000, f"[{'9' * 400}]", '"\\ud800"', "{", ""])
 def test_hostile_json_is_a_value_error(text):
     for given in (text, text.encode()):
-        with pytest.raises(ValueError, match="^[^\n]+$"):
+        with pytest.raises(ValueError, match=r"^[^\n]+$"):
             parse_json(given)
 
 
@@ -148,7 +148,7 @@ def test_json_that_is_not_utf_8():
     ],
 )
 def test_hostile_toml_is_a_value_error(text):
-    with pytest.raises(ValueError, match="^[^\n]+$"):
+    with pytest.raises(ValueError, match=r"^[^\n]+$"):
         parse_toml(text.encode("latin1"))
 
 

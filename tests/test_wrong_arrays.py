@@ -68,7 +68,7 @@ def test_accel_takes_tensors_only(wrong):
         lambda: accel.batch(wrong, [0], None, [0.5], [0.5]),
     ]
     for call in calls:
-        with pytest.raises(ArrayError, match="tensor|Tensor"):
+        with pytest.raises(ArrayError, match=r"tensor|Tensor"):
             call()
 
 

@@ -7,7 +7,7 @@ import typer
 
 from imlp.commands.console import err, out
 from imlp.errors import ConfigError
-from imlp.files import check_path, make_folder, read_text, write_whole
+from imlp.files import check_path, read_text, write_whole
 from imlp.train import results as record
 
 PAGE = f"""# What came out
@@ -47,8 +47,7 @@ def results(
     if name is not None and Path(name).name != name:
         raise ConfigError(f"--name is {name!r}", "give one word, the name of a folder in the record")
     if collect is not None:
-        make_folder(folder)
-        written = record.collect(collect, folder / (name or collect.resolve().name))
+        written = record.collect(check_path(collect), folder / (name or collect.resolve().name))
         out.print(f"collected: {len(written)} files", soft_wrap=True)
     page = folder / "README.md"
     text = record.with_table(read_text(page) if page.exists() else PAGE, record.table(folder))
