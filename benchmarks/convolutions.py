@@ -9,8 +9,7 @@ import statistics
 from collections.abc import Callable
 
 import torch
-import typer
-from measure import console, interleaved, print_machine, table
+from measure import console, interleaved, print_machine, run, table
 
 from imlp import networks
 from imlp.accel.layers import structured
@@ -59,4 +58,4 @@ def main(batch: int = 128, threads: int = 2, repeats: int = 30) -> None:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run(main)

@@ -11,8 +11,8 @@ import statistics
 from collections.abc import Iterator
 from pathlib import Path
 
+import measure
 import numpy as np
-import typer
 from rich.console import Console
 from rich.progress import track
 
@@ -88,4 +88,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    measure.run(main)

@@ -1,15 +1,20 @@
 """How the benchmarks measure: side by side in one run, interleaved, medians, with machine and versions beside."""
 
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import wraps
 from types import MappingProxyType
+from typing import Any
 
 import torch
+import typer
 from rich.console import Console
 from rich.table import Table
 
 from imlp.about import facts_of_this_machine
+from imlp.errors import ConfigError, ImlpError
 
 console = Console(highlight=False, width=110)
 
@@ -40,6 +45,39 @@ def interleaved(
                 turn.append(time.perf_counter() - begin)
             seconds[name].append(statistics.median(turn[1:] or turn))
     return seconds
+
+
+LEAST = {"repeats": 2}  # of each number that a benchmark takes; quartiles need two turns
+MOST = 1_000_000
+
+
+def run(main: Callable[..., None]) -> None:
+    """`main` as a command; a mistake in its options is one line and exit code 2."""
+
+    @wraps(main)
+    def command(**given: Any) -> None:
+        try:
+            for name, value in given.items():
+                _check_option(name, value)
+            main(**given)
+        except ImlpError as error:
+            print(f"error: {error}", file=sys.stderr)
+            raise typer.Exit(2) from None
+
+    typer.run(command)
+
+
+def _check_option(name: str, value: Any) -> None:
+    option = f"--{name.replace('_', '-')}"
+    for number in value if isinstance(value, list) else [value]:
+        if isinstance(number, int) and not LEAST.get(name, 1) <= number <= MOST:
+            raise ConfigError(f"{option} is {number}", f"give {LEAST.get(name, 1)} to {MOST:,}")
+    if name == "device":
+        try:
+            torch.zeros(1, device=value).cpu()
+        except Exception as error:  # each kind of device that is missing fails in its own way
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise ConfigError(f"--device {value} does not work: {reason}", "use cpu") from error
 
 
 def ratio(seconds: dict[str, list[float]], name: str, to: str) -> float:

@@ -18,7 +18,7 @@ from typing import Annotated
 
 import torch
 import typer
-from measure import console, interleaved, milliseconds, print_machine, ratio, table
+from measure import console, interleaved, milliseconds, print_machine, ratio, run, table
 from torch import Tensor
 from torch.nn import functional
 
@@ -170,4 +170,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run(main)

@@ -21,7 +21,7 @@ from typing import Annotated, Literal
 import numpy as np
 import torch
 import typer
-from measure import console, interleaved, milliseconds, print_machine, ratio, table
+from measure import console, interleaved, milliseconds, print_machine, ratio, run, table
 from torch import Tensor, nn
 
 from imlp import accel, networks
@@ -179,4 +179,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run(main)

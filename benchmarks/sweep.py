@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
-from measure import console, print_machine, table
+from measure import console, print_machine, run, table
 from safetensors.numpy import load_file
 
 from imlp.study.scores import Run, find_runs
@@ -76,4 +76,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run(main)

@@ -18,9 +18,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-import typer
 from data import Pictures
-from measure import console, print_machine, table
+from measure import console, print_machine, run, table
 from priors import identity_matrix
 from step import floor, plain
 from torch import nn
@@ -128,4 +127,4 @@ def main(data: str = "shapes", steps: int = 40, rounds: int = 5, threads: int = 
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run(main)

@@ -8,14 +8,41 @@ from typing import Any
 
 import numpy as np
 
-from imlp.errors import AlphaError, ArrayError
+from imlp.errors import AlphaError, ArrayError, SpecError
 from imlp.spec import Spec
 
 MODES = ("interpolate", "add")
 
 
+def numbers(given: Any, what: str) -> np.ndarray:
+    """`given` as a float64 array; anything that is not real numbers is refused.
+
+    >>> numbers([[1, 2]], "weight")
+    array([[1., 2.]])
+    """
+    remedy = "give real numbers: an array of floats or whole numbers, or nested lists of equal lengths"
+    try:
+        array = np.asarray(given)
+    except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: a tensor that autograd follows
+        reason = str(error).partition("\n")[0]
+        raise ArrayError(f"{what} cannot be made an array: {reason}", remedy) from error
+    if array.dtype.kind not in "fiub":
+        kind = "None" if given is None else f"of {array.dtype}"
+        raise ArrayError(f"{what} is {kind}", remedy)
+    return array.astype(np.float64, copy=False)
+
+
+def is_spec(spec: Any) -> None:
+    """Refuse what is not a spec."""
+    if not isinstance(spec, Spec):
+        raise SpecError(
+            f"{spec!r:.60} is not a spec", "give one of imlp.spec: Conv, Patchify, Transpose, Shared, Chain"
+        )
+
+
 def weight_fits(spec: Spec, shape: Sequence[int] | None, what: str = "weight") -> None:
     """Refuse a weight or bias (`what`) whose shape (None: not given) is not the spec's."""
+    is_spec(spec)
     expected = spec.weight_shape if what == "weight" else spec.bias_shape
     if shape is None and expected is None:
         return
@@ -29,6 +56,7 @@ def weight_fits(spec: Spec, shape: Sequence[int] | None, what: str = "weight") -
 
 def input_fits(spec: Spec, shape: Sequence[int]) -> None:
     """Refuse a batch that is not `(N, M_in)`."""
+    is_spec(spec)
     m_in = spec.matrix_shape[1]
     if len(shape) != 2 or shape[1] != m_in:
         raise ArrayError(f"input of shape {tuple(shape)} for {spec}", f"flatten it to (N, {m_in})")
@@ -36,6 +64,7 @@ def input_fits(spec: Spec, shape: Sequence[int]) -> None:
 
 def dense_fits(spec: Spec, shape: Sequence[int]) -> None:
     """Refuse a `W` that is neither `(M_out, M_in)` nor a stack of them."""
+    is_spec(spec)
     if len(shape) not in (2, 3) or tuple(shape[-2:]) != spec.matrix_shape:
         m_out, m_in = spec.matrix_shape
         raise ArrayError(

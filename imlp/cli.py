@@ -1,7 +1,9 @@
 """The command line: parse, call, print. `python cli.py ...` in the repository, `imlp ...` once installed."""
 
+import errno
 import sys
-from typing import Annotated, Any
+from itertools import pairwise
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -23,18 +25,47 @@ from imlp.commands import (
     train,
     verify,
 )
-from imlp.errors import ImlpError
+from imlp.errors import ConfigError, FileError, ImlpError, RunError
+from imlp.files import is_text, reason, shown
 
 
 class Commands(TyperGroup):
     """Shows an error of ours as one line and exits with 2; a traceback would help no user."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            for before, argument in pairwise(["", *args]):
+                _check_argument(argument, before)
+        except ImlpError as error:
+            _fail(error)
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except ImlpError as error:
-            print(f"error: {error}", file=sys.stderr)
-            raise typer.Exit(2) from None
+            _fail(error)
+        except OSError as error:  # of a path that nothing has looked at before
+            if error.errno == errno.EPIPE:
+                raise
+            _fail(FileError(f"{shown(error.filename or 'the system')}: {reason(error)}", "name another path"))
+        except MemoryError:
+            _fail(RunError("there is not enough memory for this", "ask for something smaller"))
+
+
+def _fail(error: ImlpError) -> NoReturn:
+    print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+    raise typer.Exit(2) from None
+
+
+def _check_argument(argument: str, before: str) -> None:
+    """Refuse values that are empty, as those of a variable that is not set are, and names that could not be printed."""
+    name, equals, value = argument.partition("=")
+    option = before if not argument and before.startswith("--") else name if name.startswith("--") else "an argument"
+    if not argument or (name.startswith("--") and equals and not value):
+        raise ConfigError(f"{option} is empty", "give it a value, or leave it out")
+    if not is_text(argument):
+        raise ConfigError(f"{argument!a:.60} is not UTF-8", "rename what it names")
 
 
 app = typer.Typer(

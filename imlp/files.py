@@ -1,12 +1,24 @@
-"""Files are written whole or not at all: a temporary file beside the target, fsync, then rename."""
+"""Files are written whole or not at all, and what others may have written is read with care.
 
+Writing: a temporary file beside the target, fsync, then rename. Symbolic links are followed; what is there and is not
+a regular file is refused. Reading: whatever is wrong with a file or its name becomes an error of ours, in one line.
+"""
+
+import json
 import os
+import re
+import stat
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from imlp.errors import FileError
+
+LONGEST = 120  # letters of a path that a message shows
+DIGITS = 300  # of a whole number in a file; more do not fit into a float
+DEEPEST = 100  # levels of tables and lists in a TOML file
 
 
 @contextmanager
@@ -22,29 +34,194 @@ def write_whole(path: str | Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def whole_file(path: str | Path) -> Iterator[Path]:
-    """A name beside `path` to write to; what is there at the end takes the place of `path`, or nothing does."""
-    path = Path(path)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
+    """A name beside `path` to write to; what is there at the end takes the place of `path`, or nothing does.
+
+    The file gets the mode that the umask gives to new files, whoever writes it.
+    """
+    partial = None
     try:
+        target = _target(Path(path))
+        partial = target.with_name(f".{target.name}.{os.getpid()}.part")
+        mode = _create(partial)
         yield partial
+        os.chmod(partial, mode)  # some writers make a file of their own, which nobody else may read
         with open(partial, "rb+") as file:
             os.fsync(file.fileno())
-        os.replace(partial, path)
-        _sync_folder(path.parent)
+        os.replace(partial, target)
+        _sync_folder(target.parent)
     except OSError as error:
         remedy = "choose a folder that exists and that you may write to, on a disk with free space"
-        raise FileError(f"cannot write {path}: {error.strerror or error}", remedy) from error
+        raise FileError(f"cannot write {shown(path)}: {reason(error)}", remedy) from error
     finally:
-        _remove(partial)
+        if partial is not None:
+            _remove(partial)
 
 
 def make_folder(folder: Path) -> None:
     """Make a folder and those above it, unless they are there."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         remedy = "choose a folder that you may write to (for data: --root, or the variable IMLP_DATA)"
-        raise FileError(f"cannot make the folder {folder}: {error.strerror or error}", remedy) from error
+        raise FileError(f"cannot make the folder {shown(folder)}: {reason(error)}", remedy) from error
+
+
+def allocate(path: Path) -> None:
+    """Give a file all the blocks that it has room for: a write into a hole of a memory map kills on a full disk."""
+    if hasattr(os, "posix_fallocate") and (size := path.stat().st_size):
+        with open(path, "rb+") as file:
+            os.posix_fallocate(file.fileno(), 0, size)
+
+
+def check_path(path: str | Path) -> Path:
+    """The path, if the system can be asked about it at all: not too long, no loop of links, no folder that is closed.
+
+    >>> check_path("a" * 5000)
+    Traceback (most recent call last):
+    imlp.errors.FileError: cannot look at aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa...: File name too long; name another path
+    """
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (OSError, ValueError) as error:
+        raise FileError(f"cannot look at {shown(path)}: {reason(error)}", "name another path") from error
+    return Path(path)
+
+
+def expanded(path: str | Path) -> Path:
+    """The path with the home folder in the place of `~`."""
+    try:
+        return check_path(Path(path).expanduser())
+    except RuntimeError as error:
+        raise FileError(f"cannot look at {shown(path)}: {reason(error)}", "write the folder out") from error
+
+
+def cache_folder() -> Path:
+    """Where this user's programs keep what can be made again; the folder need not be there."""
+    given = os.environ.get("XDG_CACHE_HOME")
+    return check_path((Path(given) if given else expanded("~/.cache")) / "imlp")
+
+
+def read_text(path: Path, remedy: str = "name a text file that you may read") -> str:
+    """A text file in UTF-8."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise FileError(f"cannot read {shown(path)}: {reason(error)}", remedy) from error
+
+
+def parse_json(text: str | bytes) -> Any:
+    """JSON that anybody may have written: all that can be wrong with it is a `ValueError` of one line.
+
+    >>> parse_json("[" * 100_000)
+    Traceback (most recent call last):
+    ValueError: it is nested too deeply
+    """
+    try:
+        found = json.loads(text, parse_int=_whole)
+        if "\\ud" in (text if isinstance(text, str) else text.decode()).lower():  # half a letter, perhaps
+            json.dumps(found, ensure_ascii=False).encode()
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    except (UnicodeDecodeError, UnicodeEncodeError) as error:
+        raise ValueError(f"it is not UTF-8: {error.reason}") from None
+    return found
+
+
+def parse_toml(text: bytes) -> dict[str, Any]:
+    """TOML likewise.
+
+    >>> parse_toml(b"lr = " + b"9" * 5000)
+    Traceback (most recent call last):
+    ValueError: it has a number of more than 300 digits
+    """
+    try:
+        decoded = text.decode()
+        joined = re.sub(r"[ \t]+", " ", decoded).replace(" .", ".").replace(". ", ".")
+        if any(word.count(".") > DEEPEST for word in re.split(r"[\s=\[\]{},]+", joined)):
+            raise RecursionError  # tomllib would need memory that grows with the square of a key's parts
+        found = tomllib.loads(decoded)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"it is not UTF-8: {error.reason}") from None
+    except tomllib.TOMLDecodeError:
+        raise
+    except ValueError:  # Python refuses to convert very long numbers
+        raise ValueError(f"it has a number of more than {DIGITS} digits") from None
+    _check_depth(found)
+    return found
+
+
+def reason(error: Exception) -> str:
+    """Why a file cannot be read or written, in one line. NumPy's advice to load pickles anyway is not passed on."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    text = str(error).strip().partition("\n")[0] or type(error).__name__
+    if text.startswith("Header info length"):
+        return "its header is far too long"
+    if "pickle" in text:
+        return "it holds Python objects and not only numbers, and loading them could run any program"
+    return "its name has a zero byte" if text.startswith("embedded null") else text
+
+
+def is_text(name: str) -> bool:
+    """Whether a name can be written as UTF-8; the system may give us others."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def shown(path: str | Path) -> str:
+    """A path as a message shows it: shortened where it is very long."""
+    text = str(path)
+    return text if len(text) <= LONGEST else f"{text[:30]}..."
+
+
+def _target(path: Path) -> Path:
+    """What is to be written: the file that a link leads to. Only a regular file may be replaced."""
+    try:
+        found = os.stat(path).st_mode
+    except FileNotFoundError:
+        return Path(os.path.realpath(path))
+    except ValueError as error:
+        raise OSError(reason(error)) from error
+    if stat.S_ISDIR(found):
+        raise OSError("it is a folder")
+    if not stat.S_ISREG(found):
+        raise OSError("it is not a regular file but a device, a pipe or the like")
+    return Path(os.path.realpath(path))
+
+
+def _create(partial: Path) -> int:
+    """Make the file, in the place of what an earlier process has left; the mode that it has."""
+    _remove(partial)
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        return stat.S_IMODE(os.fstat(descriptor).st_mode)
+    finally:
+        os.close(descriptor)
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > DIGITS:
+        raise ValueError(f"it has a number of more than {DIGITS} digits")
+    return int(digits)
+
+
+def _check_depth(value: Any) -> None:
+    """Refuse what nothing else could walk through, and whole numbers that do not fit into a float."""
+    level = [value]
+    for _ in range(DEEPEST):
+        if any(isinstance(item, int) and abs(item) >= 10**DIGITS for item in level):
+            raise ValueError(f"it has a number of more than {DIGITS} digits")
+        below = [item for item in level if isinstance(item, dict | list)]
+        level = [inner for item in below for inner in (item.values() if isinstance(item, dict) else item)]
+    if level:
+        raise ValueError("it is nested too deeply")
 
 
 def _remove(path: Path) -> None:

@@ -157,7 +157,11 @@ def loaded(network: Network, arrays: Mapping[str, Any], *, dense: bool, convert:
             given, wanted = np.shape(arrays[prefix + name]), shape if lanes is None else (lanes, *shape)
             if given != wanted:
                 raise ArrayError(f"{network.name}: array {prefix}{name} has shape {given}", f"it must have {wanted}")
-        groups.append({name: convert(arrays[prefix + name]) for name in shapes})
+        try:
+            groups.append({name: convert(arrays[prefix + name]) for name in shapes})
+        except (TypeError, ValueError) as error:
+            problem = f"{network.name}: an array does not hold numbers: {error}"
+            raise ArrayError(problem, "give what export wrote") from error
     parameters, first, second = groups
     return Model(network, dense, lanes, parameters, first, second, int(arrays["adam.step"]))
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from math import gcd, prod
+from math import gcd, isqrt, prod
 
 from imlp.errors import SpecError
 
@@ -305,7 +305,8 @@ def _ints(name: str, values: object, length: int, least: int) -> tuple[int, ...]
 
 
 def _divisors(number: int) -> list[int]:
-    return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
+    small = [divisor for divisor in range(1, isqrt(number) + 1) if number % divisor == 0]
+    return sorted({*small, *(number // divisor for divisor in small)})
 
 
 def _one_of(numbers: list[int]) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from imlp.accel.verbs import place
+from imlp.accel.verbs import check_tensor, place
 from imlp.augment import PADDING, Draw
 
 
@@ -27,6 +27,7 @@ def batch(
     tensor([[-1., -1., -1., -1.]])
     """
     dtype = getattr(torch, dtype) if isinstance(dtype, str) else dtype or torch.float32
+    check_tensor(x, "images")
     images = x.index_select(0, place(index, device=x.device))  # (B, c, h, w); many times faster than x[index]
     if draw is not None and draw.kind == "pad":
         images = _shift(images, draw)

@@ -74,6 +74,7 @@ def interpolate(dense: Tensor, spec: Spec, weight: Tensor, keep: float, alpha: f
         on_device = _on_device(numbers, dense.device.index)
         arrays = cupy.from_dlpack(dense.detach()), cupy.from_dlpack(weight.detach())
         kernel(grid, (THREADS,), (*arrays, scalar(keep), scalar(alpha), on_device))
+    torch.autograd.graph.increment_version(dense)  # so that autograd notices the write
 
 
 def geometry(spec: Spec) -> tuple[str, tuple[int, ...]]:

@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from imlp.accel.verbs import entries_filled, project
+from imlp.accel.verbs import check_weight, entries_filled, project
+from imlp.errors import ArrayError
 from imlp.spec import Spec
 
 
@@ -19,7 +20,9 @@ def measure(dense: Tensor, spec: Spec, weight: Tensor) -> tuple[Tensor, Tensor]:
         share, distance = zip(*(measure(lane, spec, weight) for lane in dense), strict=True)
         return torch.stack(share), torch.stack(distance)
     found = project(dense, spec)
-    assert found is not None  # a layer that is measured has a weight
+    check_weight(spec, weight, beside=dense)
+    if found is None or weight is None:
+        raise ArrayError(f"{spec} has no weight to be measured by", "measure a layer that has one")
     own = tuple(range(-weight.ndim, 0))
     kept = (found.square() * entries_filled(spec, dense.dtype, dense.device)).sum(own)
     whole = torch.linalg.vector_norm(dense, dim=(-2, -1)).square()

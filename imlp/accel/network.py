@@ -14,7 +14,7 @@ from torch import Tensor
 from imlp.accel import layers as ops
 from imlp.accel.adam import adam
 from imlp.accel.products import way
-from imlp.accel.verbs import expand_bias, interpolate, to_numpy
+from imlp.accel.verbs import check_tensor, expand_bias, interpolate, to_numpy
 from imlp.errors import ArrayError, BackendError
 from imlp.init import network_parameters
 from imlp.model import Model, alphas_by_layer, batch_fits, exported, lanes_fit, loaded, refuse_non_finite, runs
@@ -327,16 +327,21 @@ def _with_lanes(model: Model, name: str) -> Tensor:
     return tensor[None] if model.lanes is None else tensor
 
 
-def _check(model: Model, x: Tensor, y: Tensor | None = None) -> None:
-    batch_fits(model, x.shape, None if y is None else y.shape)
+def _check(model: Model, x: Tensor, *labels: Tensor) -> None:
+    check_tensor(x, "images")
+    for y in labels:
+        check_tensor(y, "labels")
+    batch_fits(model, x.shape, *(y.shape for y in labels))
     beside = model.parameters["head.bias"]
     if x.dtype != beside.dtype or x.device != beside.device:
         raise ArrayError(
             f"images of {x.dtype} on {x.device} for a model of {beside.dtype} on {beside.device}",
             f"convert them with .to({str(beside.device)!r}, {beside.dtype})",
         )
-    if y is not None and (y.dtype != torch.int64 or y.device != x.device):
-        raise ArrayError(f"labels of {y.dtype} on {y.device}", f"convert them with .to({str(x.device)!r}, torch.int64)")
+    for y in labels:
+        if y.dtype != torch.int64 or y.device != x.device:
+            remedy = f"convert them with .to({str(x.device)!r}, torch.int64)"
+            raise ArrayError(f"labels of {y.dtype} on {y.device}", remedy)
 
 
 def _dtype(dtype: Any) -> torch.dtype:

@@ -2,14 +2,20 @@
 
 Views go over `W` once to scale it and again for each diagonal; by then its rows have left the cache. In C each row is
 scaled and filled at once. The file is compiled when a matrix of some size first asks for it, which takes half a second,
-into a folder that is gone when it is loaded. Its threads are torch's where both load GNU's OpenMP, as on Linux they do.
+and kept in the user's cache for later processes. Its threads are torch's where both load GNU's OpenMP, as on Linux they
+do.
 """
 
 import ctypes
+import hashlib
+import os
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Callable
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,11 +24,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from imlp.errors import FileError
+from imlp.files import cache_folder, make_folder, whole_file
 from imlp.spec import Conv, Spec
 
 SOURCE = Path(__file__).with_name("rows.c")
 TYPES = {torch.float32: ("f32", "float", ctypes.c_float), torch.float64: ("f64", "double", ctypes.c_double)}
 FLAGS = ("-O3", "-march=native", "-fopenmp", "-shared", "-fPIC")
+STALE = 600  # seconds after which nobody is compiling any more
 LEAST = 2**18  # numbers in `W`; views are done with fewer before it is compiled
 
 
@@ -42,7 +51,7 @@ def status() -> tuple[bool, str]:
         return False, "there is no C compiler (cc)"
     try:
         _library()
-    except (OSError, subprocess.SubprocessError) as error:
+    except (OSError, subprocess.SubprocessError, FileError) as error:
         said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
         return False, f"{compiler} did not compile rows.c ({said[0] if said else type(error).__name__})"
     return True, f"{compiler} compiled rows.c"
@@ -56,18 +65,75 @@ def interpolate(dense: Tensor, spec: Spec, weight: Tensor, keep: float, alpha: f
     threads = ctypes.c_int(torch.get_num_threads())
     pointers = [ctypes.c_void_p(address) for address in (dense.data_ptr(), weight.data_ptr(), geometry.ctypes.data)]
     function(*pointers[:2], number(keep), number(alpha), pointers[2], threads)
+    torch.autograd.graph.increment_version(dense)  # so that autograd notices the write
 
 
 @cache
 def _library() -> ctypes.CDLL:
     """The function of the file in each type."""
     source = SOURCE.read_text()
-    texts = [source.replace("REAL", real).replace("SUFFIX", suffix) for suffix, real, _ in TYPES.values()]
-    with tempfile.TemporaryDirectory(prefix="imlp-") as folder:
-        library = Path(folder) / "rows.so"
-        command = ["cc", *FLAGS, "-x", "c", "-", "-o", str(library)]
-        subprocess.run(command, input="\n".join(texts), text=True, capture_output=True, check=True, timeout=60)
-        return ctypes.CDLL(str(library))
+    text = "\n".join(source.replace("REAL", real).replace("SUFFIX", suffix) for suffix, real, _ in TYPES.values())
+    folder = _cache()
+    try:
+        if folder is not None:
+            return _kept(text, folder / f"rows-{_key(text)}.so")
+    except (OSError, FileError):
+        pass  # the disk is full, or may not hold programs
+    with tempfile.TemporaryDirectory(prefix="imlp-") as temporary:
+        return ctypes.CDLL(str(_compiled(text, Path(temporary) / "rows.so")))
+
+
+def _kept(text: str, library: Path) -> ctypes.CDLL:
+    """The library in the cache, compiled unless it is there; it appears whole, however many processes make it."""
+    if _is_ours(library, stat.S_ISREG):
+        try:
+            return ctypes.CDLL(str(library))
+        except OSError:
+            pass  # damaged: it is made again
+    with whole_file(library) as partial:
+        _compiled(text, partial)
+    for left in (path for pattern in (".rows-*.part", "cc*") for path in library.parent.glob(pattern)):
+        if time.time() - left.stat().st_mtime > STALE:  # of a process that was killed while it compiled
+            left.unlink(missing_ok=True)
+    return ctypes.CDLL(str(library))
+
+
+def _compiled(text: str, library: Path) -> Path:
+    """Compile, with the compiler's own temporary files beside the library."""
+    _run([*FLAGS, "-x", "c", "-", "-o", str(library)], text, TMPDIR=str(library.parent))
+    return library
+
+
+def _key(text: str) -> str:
+    """A hash of all that decides what comes out: the source, the flags, the compiler, and what the processor has."""
+    parts = (text, *FLAGS, _run(["--version"]), _run(["-march=native", "-E", "-dM", "-x", "c", "-"]))
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
+def _run(arguments: list[str], text: str = "", **environment: str) -> str:
+    options: dict[str, Any] = {"text": True, "capture_output": True, "check": True, "timeout": 60}
+    return str(subprocess.run(["cc", *arguments], input=text, env={**os.environ, **environment}, **options).stdout)
+
+
+def _cache() -> Path | None:
+    """A folder that this user alone can look into, for programs are loaded from it; None where there can be none."""
+    try:
+        folder = cache_folder() / "compiled"
+        make_folder(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        private = folder.lstat().st_mode & 0o077 == 0
+    except (OSError, FileError):
+        return None
+    return folder if private and _is_ours(folder, stat.S_ISDIR) and _is_ours(folder.parent, stat.S_ISDIR) else None
+
+
+def _is_ours(path: Path, kind: Callable[[int], bool]) -> bool:
+    """Whether it is there, of that kind and no link, and belongs to this user."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    return kind(found.st_mode) and found.st_uid == os.geteuid()
 
 
 @lru_cache(maxsize=1024)

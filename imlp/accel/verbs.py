@@ -32,8 +32,8 @@ def matrix(spec: Spec, weight: Tensor | None = None, *, layout: str | None = Non
             [0., 7.]])
     """
     checks.layout_known(layout)
-    _check_weight(spec, weight)
-    weight = torch.ones(()) if weight is None else weight
+    check_weight(spec, weight)
+    weight = torch.ones(()) if weight is None else weight.resolve_neg()
     if layout == "sparse":
         return _sparse(spec, weight.contiguous())
     w_p = weight.new_zeros(spec.matrix_shape)
@@ -48,9 +48,10 @@ def expand_bias(spec: Spec, bias: Tensor | None) -> Tensor:
     >>> expand_bias(Shared(2, 1, 2), torch.tensor([3.0, 5.0]))
     tensor([3., 5., 3., 5.])
     """
+    checks.is_spec(spec)
     if bias is None:
         return torch.zeros(spec.matrix_shape[0])
-    _check_weight(spec, bias, "bias")
+    check_weight(spec, bias, "bias")
     parts = spec.parts if isinstance(spec, Chain) else (spec,)
     core = next(k for k, part in enumerate(parts) if part.n_parameters)
     match parts[core]:
@@ -67,10 +68,11 @@ def apply(spec: Spec, weight: Tensor | None, bias: Tensor | None, x: Tensor) -> 
     >>> apply(Transpose(2, 3), None, None, torch.arange(6.0)[None])
     tensor([[0., 3., 1., 4., 2., 5.]])
     """
+    check_tensor(x, "the input")
     checks.input_fits(spec, x.shape)
-    _check_weight(spec, weight, beside=x)
+    check_weight(spec, weight, beside=x)
     if bias is not None:
-        _check_weight(spec, bias, "bias", beside=x)
+        check_weight(spec, bias, "bias", beside=x)
     return _apply(spec, weight, bias, x)
 
 
@@ -96,17 +98,22 @@ def interpolate(dense: Tensor, spec: Spec, weight: Tensor | None, alpha: Any, *,
     """`W <- (1 - alpha) W + alpha W_P`, or `W + alpha W_P` with `mode="add"`: in place, and returned.
 
     `dense` is one contiguous matrix `(M_out, M_in)`, or a stack of lanes `(L, M_out, M_in)` with one alpha for all or
-    each. Nothing larger than the small weight is allocated. Bad input is refused before `dense` is touched.
+    each. Nothing larger than the small weight is allocated. Bad input is refused before `dense` is touched. A weight
+    that is a part of `dense` counts as it was before the call.
 
     >>> interpolate(torch.ones(2, 2), Shared(2, 1, 1), torch.tensor([[3.0]]), alpha=0.5)
     tensor([[2.0000, 0.5000],
             [0.5000, 2.0000]])
     """
     _check_dense(spec, dense)
-    _check_weight(spec, weight, beside=dense)
+    check_weight(spec, weight, beside=dense)
     checks.mode_known(mode)
+    if dense.is_neg():
+        remedy = "pass W.resolve_neg() and keep the result"
+        raise ArrayError("W has torch's negative bit: its memory holds the negated numbers", remedy)
     alphas = checks.alphas(alpha, None if dense.ndim == 2 else len(dense))
-    weight = dense.new_ones(()) if weight is None else weight
+    weight = dense.new_ones(()) if weight is None else weight.resolve_neg()
+    weight = weight.clone() if _share_memory(dense, weight) else weight
     fused, compiled = kernels.usable(dense), rows.usable(dense, spec)
     for lane, a in zip(dense if dense.ndim == 3 else (dense,), alphas, strict=True):
         if a == 0:
@@ -143,6 +150,7 @@ def project(dense: Tensor, spec: Spec) -> Tensor | None:
     _check_dense(spec, dense)
     if spec.weight_shape is None:
         return None
+    dense = dense.resolve_neg()
     lanes = dense if dense.ndim == 3 else dense[None]
     weights = dense.new_zeros((len(lanes), *spec.weight_shape))
     for lane, weight in zip(lanes, weights, strict=True):
@@ -170,7 +178,11 @@ def entries_filled(spec: Spec, dtype: torch.dtype, device: torch.device) -> Tens
 
 def place(array: Any, *, device: Any = None) -> Tensor:
     """A NumPy array as a tensor on the device, in the type that it has; the host does not wait for the copy."""
-    tensor, kind = torch.as_tensor(array), torch.device(device or "cpu").type
+    try:
+        tensor = torch.as_tensor(array)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ArrayError(f"this is no array of numbers: {error}", "give a NumPy array or a tensor") from error
+    kind = torch.device(device or "cpu").type
     if kind == "cuda":
         tensor = tensor.pin_memory()
     if kind == "mps" and tensor.dtype == torch.float64:
@@ -180,8 +192,10 @@ def place(array: Any, *, device: Any = None) -> Tensor:
 
 def to_numpy(array: Tensor) -> np.ndarray:
     """A dense ndarray, from any device, dtype and layout (bfloat16, which NumPy lacks, as float32)."""
+    if not isinstance(array, Tensor):
+        raise ArrayError(f"to_numpy was given a {type(array).__name__}", "give a torch.Tensor")
     array = array.detach().cpu()
-    array = array if array.layout == torch.strided else array.to_dense()
+    array = (array if array.layout == torch.strided else array.to_dense()).resolve_conj().resolve_neg()
     return (array.float() if array.dtype == torch.bfloat16 else array).numpy()
 
 
@@ -236,7 +250,16 @@ def _sparse(spec: Spec, weight: Tensor) -> Tensor:
         return coordinates.coalesce().to_sparse_csr()
 
 
+def _share_memory(one: Tensor, other: Tensor) -> bool:
+    """Whether the storages overlap, also as arrays of NumPy that torch does not know to be one."""
+    if one.device != other.device:
+        return False
+    (start, size), (begin, length) = ((s.data_ptr(), s.nbytes()) for s in map(Tensor.untyped_storage, (one, other)))
+    return start < begin + length and begin < start + size
+
+
 def _check_dense(spec: Spec, dense: Tensor) -> None:
+    check_tensor(dense, "W")
     checks.dense_fits(spec, dense.shape)
     _check_float(dense, "W")
     lanes = dense if dense.ndim == 3 else (dense,)  # lanes may have gaps between them
@@ -244,7 +267,10 @@ def _check_dense(spec: Spec, dense: Tensor) -> None:
         raise ArrayError(f"W of strides {dense.stride()} is not contiguous", "pass W.contiguous() and keep the result")
 
 
-def _check_weight(spec: Spec, weight: Tensor | None, what: str = "weight", beside: Tensor | None = None) -> None:
+def check_weight(spec: Spec, weight: Tensor | None, what: str = "weight", beside: Tensor | None = None) -> None:
+    """Refuse a weight or bias (`what`) that is not the spec's, or not like `beside`."""
+    if weight is not None:
+        check_tensor(weight, what)
     checks.weight_fits(spec, None if weight is None else weight.shape, what)
     if weight is None:
         return
@@ -255,6 +281,15 @@ def _check_weight(spec: Spec, weight: Tensor | None, what: str = "weight", besid
     if beside is not None and weight.dtype != beside.dtype:
         remedy = f"convert it with .to({beside.dtype})"
         raise ArrayError(f"{what} of {weight.dtype}, the rest of {beside.dtype}", remedy)
+
+
+def check_tensor(array: Any, what: str) -> None:
+    """Refuse what is not a dense tensor."""
+    if not isinstance(array, Tensor):
+        kind = "None" if array is None else f"a {type(array).__name__}"
+        raise ArrayError(f"{what} is {kind}, not a tensor", "give a torch.Tensor: torch.as_tensor makes one")
+    if array.layout != torch.strided:
+        raise ArrayError(f"{what} has the layout {array.layout}", "pass it as a dense tensor: .to_dense()")
 
 
 def _check_float(array: Tensor, what: str) -> None:

@@ -1,5 +1,6 @@
 """`build-prior`: the dense form of one structured layer, printed, saved and drawn."""
 
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,10 +15,12 @@ from imlp.commands.console import out as console
 from imlp.commands.console import print_json, sizes, steps
 from imlp.errors import AlphaError, FileError, SpecError
 from imlp.explain import AXES, PAPER, Derivation, entry, explain, in_shape, out_shape, place
-from imlp.files import write_whole
-from imlp.spec import Shape, Spec
+from imlp.files import reason, shown, write_whole
+from imlp.spec import Conv, Shape, Spec
+from imlp.train.data import store
 
 MOST_ENTRIES = 100_000_000  # non-zeros; building them takes some 50 bytes each
+LONGEST_KERNEL = 100_000  # pixels along one side
 LARGEST_DENSE = 4 * 2**30  # bytes; a full matrix beyond this is refused, not attempted
 
 KindName = Literal[
@@ -101,10 +104,7 @@ def build_prior(
         "rows": rows, "cols": cols, "in_features": in_features, "out_features": out_features,
     }  # fmt: skip
     spec = kinds.make(kind, **{name: value for name, value in given.items() if value is not None})
-    if spec.nnz > MOST_ENTRIES:
-        raise SpecError(
-            f"the matrix would have {spec.nnz:,} non-zeros", f"take a geometry with at most {MOST_ENTRIES:,}"
-        )
+    _check_size(spec)
     derivation = _derive(spec, entry_given) if explain_entry or entry_given else None
     _check_alpha(alpha, spec)
     _check_suffix(out, (".npz", ".npy"))
@@ -143,6 +143,20 @@ def build_prior(
             console.print(f"with alpha = {alpha:g}, and W drawn at random: {mixed}", soft_wrap=True)
 
 
+def _check_size(spec: Spec) -> None:
+    """Refuse what would fill the memory, or take minutes to count."""
+    remedy = f"take a geometry with at most {MOST_ENTRIES:,}"
+    taps = max(spec.kernels) if isinstance(spec, Conv) else 0
+    if taps > LONGEST_KERNEL:
+        raise SpecError(f"the kernel spans {taps:,} pixels", f"take one of at most {LONGEST_KERNEL:,}")
+    for what, number in (("rows", spec.matrix_shape[0]), ("columns", spec.matrix_shape[1])):
+        if number > MOST_ENTRIES:
+            raise SpecError(f"the matrix would have {number:,} {what}", remedy)
+    for what, count in (("weights", spec.n_parameters), ("non-zeros", spec.nnz)):
+        if count > MOST_ENTRIES:
+            raise SpecError(f"the matrix would have {count:,} {what}", remedy)
+
+
 def _check_alpha(alpha: float, spec: Spec) -> None:
     if not 0 <= alpha <= 1:
         raise AlphaError(f"--alpha is {alpha:g}", "give a number from 0 (plain MLP) to 1 (the prior)")
@@ -169,10 +183,13 @@ def _weight(spec: Spec, file: Path | None, seed: int) -> tuple[np.ndarray | None
     remedy = "save the weight with numpy.save, as a plain array of numbers"
     try:
         with open(file, "rb") as stream:
+            store.check_header(stream, os.fstat(stream.fileno()).st_size)
+            stream.seek(0)
             weight = np.lib.format.read_array(stream, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else "not a plain .npy array"
-        raise FileError(f"cannot read {file}: {reason}", remedy) from error
+    except OSError as error:
+        raise FileError(f"cannot read {shown(file)}: {reason(error)}", remedy) from error
+    except (ValueError, EOFError, MemoryError) as error:
+        raise FileError(f"cannot read {file}: not a plain .npy array ({reason(error)})", remedy) from error
     if weight.dtype.kind not in "fiu" or not np.isfinite(weight).all():
         raise FileError(f"{file} does not hold an array of finite real numbers", remedy)
     return weight, str(file)

@@ -118,7 +118,7 @@ def fetch_(
         if name == "shapes":
             path = shapes.cache_file(folder, shapes.TRAIN_SIZE, shapes.TEST_SIZE, seed=0)
             done = fetch.Fetched(path, None if path.is_file() else "drawn")
-            datasets.load(name, root=folder, progress=progress)
+            shapes.load(folder, None, None, seed=0, progress=progress, must_keep=True)
         elif name in cifar.LAYOUTS:
             done = fetch.fetch(cifar.LAYOUTS[name], folder, source=source, url=url, progress=progress)
         else:

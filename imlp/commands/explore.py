@@ -1,6 +1,7 @@
 """`explore`: the teaching page, as a file and on a local server."""
 
 import signal
+import sys
 import webbrowser
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -73,8 +74,15 @@ def _server(text: bytes, port: int) -> ThreadingHTTPServer:
         def log_message(self, format: str, *args: Any) -> None:
             """Nothing: the address is all that a user needs to see."""
 
+    class Server(ThreadingHTTPServer):
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            """Nothing if a client has hung up, as browsers do; anything else in one line."""
+            error = sys.exc_info()[1]
+            if not isinstance(error, ConnectionError | TimeoutError):
+                print(f"warning: a request failed: {type(error).__name__}: {error}", file=sys.stderr)
+
     try:
-        return ThreadingHTTPServer((HOST, port), Handler)
+        return Server((HOST, port), Handler)
     except OSError as error:
         remedy = "give another one with --port, or --port 0 for any that is free"
         raise RunError(f"cannot serve on port {port}: {error.strerror or error}", remedy) from error

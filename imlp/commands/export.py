@@ -1,5 +1,6 @@
 """`export`: a trained network for others."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -32,8 +33,8 @@ def export(
 
     The prior takes standardised images, (x - mean) / std by channel; both are written beside its weights.
     """
-    if lane != "prior" and not lane.isdecimal():
-        raise RunError(f"--lane is {lane!r}", "give a number from 0, or prior")
+    if lane != "prior" and not re.fullmatch("[0-9]{1,9}", lane):
+        raise RunError(f"--lane is {lane!r:.60}", "give a number from 0, or prior")
     if lane == "prior" and format in ("torch", "onnx"):
         raise RunError(f"the prior has no {format} form", "use --format safetensors or npz")
     name = "prior" if lane == "prior" else f"lane{lane}"

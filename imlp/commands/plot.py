@@ -7,6 +7,7 @@ import typer
 
 from imlp.commands.console import out
 from imlp.errors import FileError, RunError
+from imlp.files import check_path
 from imlp.study.scores import read_run
 
 
@@ -22,7 +23,8 @@ def plot(
     path = out_file or run / "run.png"
     if path.suffix not in (".png", ".svg", ".pdf"):
         raise FileError(f"{path} does not end in a known type", "use .png, .svg or .pdf")
-    if not (run / "config.toml").exists():
+    check_path(path)
+    if not (check_path(run) / "config.toml").exists():
         raise RunError(f"{run} is not the folder of a run", "name the folder of a run")
     found = read_run(run)
     if not found.rows:

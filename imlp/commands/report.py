@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from imlp.commands.console import out
+from imlp.commands.console import err, out
 from imlp.commands.progress import watched
 
 
@@ -30,6 +30,9 @@ def report(
     """
     from imlp.study import report as reporting  # matplotlib takes a second to import
 
+    def warn(text: str) -> None:
+        err.print(f"warning: {text}", soft_wrap=True)
+
     with watched(quiet=quiet) as progress:
-        beside = reporting.write(folders, out_file, progress)
+        beside = reporting.write(folders, out_file, progress, warn)
     out.print(f"written: {out_file} (open it in a browser); figures and tables: {beside}/", soft_wrap=True)

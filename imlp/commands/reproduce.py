@@ -21,11 +21,11 @@ from imlp.commands.sweep import arm_of, failures, run_sweep
 from imlp.commands.sweep_display import Board
 from imlp.commands.train import config_of, duration, load_data, settings_as_options
 from imlp.errors import ConfigError
-from imlp.files import write_whole
+from imlp.files import check_path, write_whole
 from imlp.study import experiments
 from imlp.study.experiments import BUDGETS, Experiment, Trial
 from imlp.study.scores import Arm
-from imlp.train.config import Config, Lane
+from imlp.train.config import Config, Lane, check_seeds
 from imlp.train.data import Dataset
 from imlp.train.loop import Trainer
 
@@ -82,8 +82,8 @@ def reproduce(
     experiment = experiments.load(name)
     given = _checked(settings)
     trials = experiment.trials(budget, **given)
-    folder = out_folder or _folder(experiment, budget, trials, given)
-    board, seeds = Board(quiet=quiet or json), seeds or experiment.seeds(budget)
+    folder = check_path(out_folder or _folder(experiment, budget, trials, given))
+    board, seeds = Board(quiet=quiet or json), check_seeds(seeds or experiment.seeds(budget))
     arms: dict[str, Arm] = {}
     failed: list[dict[str, str]] = []
     first = given.get("seed", 0)

@@ -7,7 +7,7 @@ import typer
 
 from imlp.commands.console import err, out
 from imlp.errors import ConfigError
-from imlp.files import make_folder, write_whole
+from imlp.files import check_path, read_text, write_whole
 from imlp.study import archive as record
 
 PAGE = f"""# What came out
@@ -41,14 +41,16 @@ def results(
             raise typer.Exit(1)
         out.print(f"{folder / 'README.md'} says what its files give", soft_wrap=True)
         return
-    make_folder(folder)
+    if collect is None and not record.names(check_path(folder)) and not (folder / "README.md").is_file():
+        problem = f"there are no results on record in {folder.absolute()}"
+        raise ConfigError(problem, "run this in a clone of the repository, or collect runs first: --collect FOLDER")
     if name is not None and Path(name).name != name:
         raise ConfigError(f"--name is {name!r}", "give one word, the name of a folder in the record")
     if collect is not None:
-        written = record.collect(collect, folder / (name or collect.resolve().name))
+        written = record.collect(check_path(collect), folder / (name or collect.resolve().name))
         out.print(f"collected: {len(written)} files", soft_wrap=True)
     page = folder / "README.md"
-    text = record.with_table(page.read_text() if page.exists() else PAGE, record.table(folder))
+    text = record.with_table(read_text(page) if page.exists() else PAGE, record.table(folder))
     with write_whole(page) as file:
         file.write(text.encode())
     out.print(f"written: {page}", soft_wrap=True)

@@ -14,10 +14,11 @@ from imlp.commands.options import Address, Check, Cpus, Engine, Gpus, Json, Quie
 from imlp.commands.sweep_display import Board
 from imlp.commands.train import config_of, load_data, settings_as_options, stopping_on_signals, verify_first
 from imlp.errors import ConfigError
+from imlp.files import check_path
 from imlp.study.search import Search
 from imlp.study.sweep import Outcome, Task, run_here
 from imlp.train import machine
-from imlp.train.config import Lane
+from imlp.train.config import Lane, check_seeds
 from imlp.train.data import Dataset
 from imlp.train.loop import Interrupted, Trainer
 
@@ -87,6 +88,8 @@ def search(
     lane = {f.name: settings.pop(f.name) for f in dataclasses.fields(Lane) if f.name in settings}
     lane = {name: tuple(value) if name == "layers" else value for name, value in lane.items()}
     base = config_of(config, settings)
+    check_seeds(seeds)
+    check_path(out_folder or "")
     get_backend(base.backend)
     data = load_data(base, quiet=quiet or json)
     chosen: dict[str, Any] = {"over": over, "every": every, "common": lane, "trials": trials, "seeds": seeds}

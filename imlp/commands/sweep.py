@@ -14,11 +14,12 @@ from imlp.commands.options import Address, Check, Cpus, Engine, Gpus, Json, Quie
 from imlp.commands.sweep_display import Board
 from imlp.commands.train import config_of, load_data, settings_as_options, stopping_on_signals, verify_first
 from imlp.errors import ConfigError
+from imlp.files import check_path
 from imlp.study.scores import Arm, Score, arms_of, base_identity, find_runs
 from imlp.study.sweep import Outcome, lanes_at_once, lanes_of, plan, run_here
 from imlp.study.two_lines import fit_v
 from imlp.train import machine
-from imlp.train.config import Config, Lane
+from imlp.train.config import Config, Lane, check_seeds
 from imlp.train.data import Dataset
 from imlp.train.loop import LOG, Interrupted, Trainer
 
@@ -70,9 +71,10 @@ def sweep(
         raise ConfigError("--alpha is for one lane", "list all of them: --alphas 0,0.5,1")
     lane = {f.name: settings.pop(f.name) for f in dataclasses.fields(Lane) if f.name in settings}
     base = config_of(config, settings)
+    check_seeds(seeds)
     lanes = lanes_of(alphas, every, **{name: tuple(v) if name == "layers" else v for name, v in lane.items()})
     name = f"sweep-{base.network}-{Path(base.data).name}-{base_identity(base)}"
-    folder = out_folder or Path("runs") / name
+    folder = check_path(out_folder or Path("runs") / name)
     get_backend(base.backend)
     data = load_data(base, quiet=quiet or json)
     board = Board(quiet=quiet or json)

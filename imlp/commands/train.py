@@ -2,12 +2,12 @@
 
 import dataclasses
 import inspect
-import json as json_format
 import signal
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
+from json import JSONDecodeError
 from pathlib import Path
 from typing import Annotated, Any, Optional, get_args, get_origin
 
@@ -20,6 +20,7 @@ from imlp.commands import run_display as display
 from imlp.commands.console import err, out, print_json
 from imlp.commands.progress import watched
 from imlp.errors import ConfigError, RunError
+from imlp.files import check_path, parse_json
 from imlp.study.scores import PRIORS
 from imlp.study.sweep import Stoppable
 from imlp.train import config as configuration
@@ -109,11 +110,13 @@ def _option(text: str) -> tuple[str, Any]:
     """`residual=false` as a name and a value."""
     name, equals, value = text.partition("=")
     if not equals:
-        raise ConfigError(f"--options {text!r}", "write NAME=VALUE, for example residual=false")
+        raise ConfigError(f"--options {text!r:.60}", "write NAME=VALUE, for example residual=false")
     try:
-        return name, json_format.loads(value)
-    except json_format.JSONDecodeError:
+        return name, parse_json(value)
+    except JSONDecodeError:
         return name, value
+    except ValueError as error:
+        raise ConfigError(f"--options {name}: {error}", "give a value like the option's default") from error
 
 
 @settings_as_options()
@@ -143,7 +146,7 @@ def train(
     """
     chosen = config_of(config, settings)
     get_backend(chosen.backend)  # before anything slow: it names what is missing
-    folder = out_folder or Path("runs") / f"{chosen.network}-{Path(chosen.data).name}-{chosen.identity}"
+    folder = check_path(out_folder or Path("runs") / f"{chosen.network}-{Path(chosen.data).name}-{chosen.identity}")
     data = load_data(chosen, quiet=quiet or json)
     trainer = Trainer(chosen, data, folder)
     if estimate:

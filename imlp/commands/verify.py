@@ -83,10 +83,11 @@ def _check_device(device: str, dtype: str) -> None:
     if device == "cpu" and dtype in ("bfloat16", "float16"):  # torch's own half GEMM kills the process on some of them
         raise BackendError(f"{dtype} on the CPU depends on what the processor can do", "use float32, or --device cuda")
     try:
-        torch.zeros(1, dtype=getattr(torch, dtype), device=device)
-    except (RuntimeError, AssertionError, TypeError) as error:
-        reason = str(error).splitlines()[0]
-        raise BackendError(f"--device {device} with {dtype} does not work: {reason}", "use --device cpu") from error
+        torch.zeros(1, dtype=getattr(torch, dtype), device=device).cpu()
+    except Exception as error:  # each kind of device that is missing fails in its own way
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        problem = f"--device {device:.60} with {dtype} does not work: {reason:.200}"
+        raise BackendError(problem, "use --device cpu") from error
 
 
 def _print(errors: dict[str, dict[str, float]], tolerance: float, title: str, what: str) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from imlp import checks
 from imlp.augment import Draw
 
 
@@ -27,7 +28,7 @@ def batch(
     >>> batch(np.full((5, 1, 2, 2), 255, np.uint8), [3], None, [0.5], [0.5])
     array([[1., 1., 1., 1.]])
     """
-    images = np.asarray(x)[np.asarray(index)].astype(np.float64)  # (B, c, h, w)
+    images = checks.numbers(np.asarray(x)[np.asarray(index)], "images")  # (B, c, h, w)
     mean, std = (np.asarray(value, dtype=np.float64)[:, None, None] for value in (mean, std))
     if draw is None:
         images = (images / 255 - mean) / std

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from imlp import checks
 from imlp.reference.verbs import matrix, project
 from imlp.spec import Spec
 
@@ -22,7 +23,8 @@ def measure(dense: Any, spec: Spec, weight: Any) -> tuple[np.ndarray, np.ndarray
     >>> measure([[1.0, 0.0], [0.0, 3.0]], Shared(2, 1, 1), [[4.0]])  # |2 I|^2 / (1 + 9), |2 - 4| / 4
     (array(0.8), array(0.5))
     """
-    dense = np.asarray(dense, dtype=np.float64)
+    dense, weight = checks.numbers(dense, "W"), checks.numbers(weight, "weight")
+    checks.weight_fits(spec, weight.shape)
     found: Any = project(dense, spec)
     if dense.ndim == 2:
         share = np.square(matrix(spec, found).data).sum() / np.square(dense).sum()

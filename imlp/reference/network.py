@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from imlp import checks
 from imlp.errors import ArrayError
 from imlp.init import network_parameters
 from imlp.model import Model, alphas_by_layer, batch_fits, exported, lanes_fit, loaded, refuse_non_finite, runs
@@ -44,7 +45,7 @@ def forward(model: Model, x: Any, *, watch: Watch | None = None) -> np.ndarray:
 
 def loss_and_grads(model: Model, x: Any, y: Any) -> tuple[Any, dict[str, np.ndarray]]:
     """The mean cross entropy, a number or `(L,)`, and its gradient at every parameter by name."""
-    x, y = _images(model, x), np.asarray(y)
+    x, y = _images(model, x), _labels(y)
     batch_fits(model, x.shape, y.shape)
     logits, backward = _run(model, x)
     losses, dlogits = ops.cross_entropy(logits, y)  # (..., N), (..., N, classes)
@@ -77,7 +78,7 @@ def train_step(
 
 def evaluate(model: Model, x: Any, y: Any, *, batch: int = 1000) -> tuple[np.ndarray, np.ndarray]:
     """How many images are classified correctly, and the sum of their losses: numbers, or one a lane."""
-    x, y = _images(model, x), np.asarray(y)
+    x, y = _images(model, x), _labels(y)
     batch_fits(model, x.shape, y.shape)
     correct, total = (np.zeros(() if model.lanes is None else model.lanes, dtype=dtype) for dtype in (np.int64, float))
     for start in range(0, len(x), batch):
@@ -177,9 +178,15 @@ def _step(model: Model, step: Step, x: np.ndarray) -> tuple[np.ndarray, ops.Back
 
 
 def _images(model: Model, x: Any) -> np.ndarray:
-    x = np.asarray(x, dtype=np.float64)
+    x = checks.numbers(x, "images")
     batch_fits(model, x.shape)
     return x
+
+
+def _labels(y: Any) -> np.ndarray:
+    if checks.numbers(y, "labels").size and np.asarray(y).dtype.kind not in "iu":
+        raise ArrayError(f"labels of {np.asarray(y).dtype}", "give whole numbers from 0")
+    return np.asarray(y)
 
 
 def _with_lanes(model: Model, name: str) -> np.ndarray:

@@ -23,7 +23,7 @@ def matrix(spec: Spec, weight: Any = None, *, layout: str | None = None) -> Any:
            [0., 7.]])
     """
     checks.layout_known(layout)
-    weight = None if weight is None else np.asarray(weight, dtype=np.float64)
+    weight = None if weight is None else checks.numbers(weight, "weight")
     checks.weight_fits(spec, None if weight is None else weight.shape)
     w_p = _matrix(spec, weight)
     return w_p.toarray() if layout == "dense" else w_p
@@ -50,9 +50,10 @@ def expand_bias(spec: Spec, bias: Any) -> np.ndarray:
     >>> expand_bias(Shared(2, 1, 2), [3.0, 5.0])
     array([3., 5., 3., 5.])
     """
+    checks.is_spec(spec)
     if bias is None:
         return np.zeros(spec.matrix_shape[0])
-    bias = np.asarray(bias, dtype=np.float64)
+    bias = checks.numbers(bias, "bias")
     checks.weight_fits(spec, bias.shape, "bias")
     match spec:
         case Conv():
@@ -75,7 +76,7 @@ def apply(spec: Spec, weight: Any, bias: Any, x: Any) -> np.ndarray:
     >>> apply(Transpose(2, 3), None, None, np.arange(6.0)[None])
     array([[0., 3., 1., 4., 2., 5.]])
     """
-    x = np.asarray(x, dtype=np.float64)
+    x = checks.numbers(x, "the input")
     checks.input_fits(spec, x.shape)
     return (matrix(spec, weight) @ x.T).T + expand_bias(spec, bias)
 
@@ -89,7 +90,7 @@ def interpolate(dense: Any, spec: Spec, weight: Any, alpha: Any, *, mode: str = 
     array([[2. , 0.5],
            [0.5, 2. ]])
     """
-    dense = np.asarray(dense, dtype=np.float64)
+    dense = checks.numbers(dense, "W")
     checks.dense_fits(spec, dense.shape)
     checks.mode_known(mode)
     alphas = checks.alphas(alpha, None if dense.ndim == 2 else len(dense))
@@ -110,7 +111,7 @@ def project(dense: Any, spec: Spec) -> np.ndarray | None:
     >>> project([[1.0, 9.0], [9.0, 3.0]], Shared(2, 1, 1))
     array([[2.]])
     """
-    dense = np.asarray(dense, dtype=np.float64)
+    dense = checks.numbers(dense, "W")
     checks.dense_fits(spec, dense.shape)
     if spec.weight_shape is None:
         return None

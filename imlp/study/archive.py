@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from imlp.errors import ConfigError, FileError
-from imlp.files import make_folder, write_whole
+from imlp.errors import ConfigError
+from imlp.files import check_path, make_folder, read_text, write_whole
 from imlp.study import experiments
 from imlp.study.scores import PRIORS, Arm, Run, arms_of, find_runs, read_json
 
@@ -25,6 +25,7 @@ PAPER = {"cnn": "table1-cnn", "mixer": "table1-mixer"}  # whose numbers stand be
 def collect(source: Path, target: Path) -> list[Path]:
     """Copy what is kept of the runs in a folder; the files that are there now."""
     runs = find_runs([source])
+    check_path(target)
     written = []
     for run in runs:
         place = target / run.folder.relative_to(source.resolve())
@@ -50,7 +51,7 @@ def table(folder: Path) -> str:
         "| what | model | paper, % | ours, % | difference | seeds | epochs | images | wall time |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
-    for name in _names(folder):
+    for name in names(folder):
         for row in _rows(name, folder / name):
             lines.append("| " + " | ".join(row) + " |")
     return "\n".join(lines) + "\n" + _verdicts(folder) + _commands(folder)
@@ -68,7 +69,7 @@ def with_table(text: str, made: str) -> str:
 def outcomes(folder: Path) -> dict[str, dict[str, Any]]:
     """What each `experiment.json` says, computed again from the files of the runs."""
     found = {}
-    for name in _names(folder):
+    for name in names(folder):
         said = _said(folder / name)
         if said:
             arms = _arms_by_name(said, arms_of(find_runs([folder / name])))
@@ -83,10 +84,7 @@ def disagreements(folder: Path) -> list[str]:
     for name, made in outcomes(folder).items():
         if made != _said(folder / name):
             wrong.append(f"{folder / name / 'experiment.json'} is not what its runs give")
-    try:
-        text = (folder / "README.md").read_text()
-    except OSError as error:
-        raise FileError(f"cannot read {folder / 'README.md'}: {error.strerror}", "write it first: results") from error
+    text = read_text(folder / "README.md", "write it first: results")
     if with_table(text, table(folder)) != text:
         wrong.append(f"the table of {folder / 'README.md'} is not what the runs give")
     return wrong
@@ -97,7 +95,7 @@ def _said(folder: Path) -> dict[str, Any] | None:
     return read_json(path, SAID) if path.exists() else None
 
 
-def _names(folder: Path) -> list[str]:
+def names(folder: Path) -> list[str]:
     """Of the folders that hold runs."""
     return sorted({path.relative_to(folder).parts[0] for path in folder.glob("*/**/config.toml")})
 
@@ -178,7 +176,7 @@ def _verdicts(folder: Path) -> str:
 def _commands(folder: Path) -> str:
     """What each was made with."""
     lines = ["", "| what | command | machine | versions |", "|---|---|---|---|"]
-    for name in _names(folder):
+    for name in names(folder):
         run = find_runs([folder / name])[0]
         said = _said(folder / name)
         command = said["command"] if said else run.env.get("command", "")
@@ -193,7 +191,7 @@ def _commands(folder: Path) -> str:
 
 def _forget_place(path: Path) -> None:
     """Take `--out FOLDER` from the command: where it was written then means nothing to those who repeat it."""
-    content = json.loads(path.read_text())
+    content = read_json(path, {"command": str})
     content["command"] = re.sub(r" --out[ =]\S+", "", content.get("command", ""))
     _write_json(path, content)
 

@@ -141,10 +141,7 @@ def versions() -> dict[str, str]:
     >>> versions()["imlp"].startswith(imlp.__version__)
     True
     """
-    sha, home = hashlib.sha256(), Path(imlp.__file__).parent
-    for path in sorted(path for path in home.rglob("*") if path.suffix in (".py", ".cu")):
-        sha.update(path.relative_to(home).as_posix().encode() + path.read_bytes())
-    found = {"imlp": f"{imlp.__version__} (source {sha.hexdigest()[:8]})"}
+    found = {"imlp": f"{imlp.__version__} (source {_digest(Path(imlp.__file__).parent)[:8]})"}
     found["python"] = ".".join(platform.python_version_tuple()[:2])
     for name in ("numpy", "torch"):
         try:
@@ -152,6 +149,15 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             found[name] = "none"
     return found
+
+
+def _digest(home: Path) -> str:
+    """SHA-256 of every file of the package, whatever its kind, but for what Python compiles from them."""
+    sha = hashlib.sha256()
+    for path in sorted(path for path in home.rglob("*") if path.is_file() and "__pycache__" not in path.parts):
+        name, content = path.relative_to(home).as_posix().encode(), path.read_bytes()
+        sha.update(b"%d %d " % (len(name), len(content)) + name + content)
+    return sha.hexdigest()
 
 
 def _differing(there: dict[str, str], here: dict[str, str]) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from imlp.errors import FileError, RunError
-from imlp.files import make_folder, write_whole
+from imlp.files import allocate, make_folder, parse_json, reason, shown, whole_file, write_whole
 from imlp.networks import Network
 
 FOLDER = "prior-path"  # in the folder of the run that records
@@ -60,7 +60,7 @@ class PriorPath:
     def _recorded(self) -> list[int] | None:
         """The cadences of the record that is there."""
         try:
-            found: list[int] = json.loads((self.folder / "cadences.json").read_text())
+            found: list[int] = parse_json((self.folder / "cadences.json").read_bytes())
             return found
         except (OSError, ValueError):
             return None
@@ -85,9 +85,8 @@ class PriorPath:
             try:
                 self.file = path, np.load(path, mmap_mode="r", allow_pickle=False)
             except (OSError, ValueError) as error:
-                raise RunError(
-                    f"the prior's path is not in {path}: {error}", "delete the folder of this run and start it anew"
-                ) from error
+                remedy = "delete the folder of this run and start it anew"
+                raise RunError(f"the prior's path is not in {path}: {reason(error)}", remedy) from error
         for name, shape in self.shapes.items():
             parameters[name] = np.array(self.file[1][row, start : start + prod(shape)]).reshape(shape)
             start += prod(shape)
@@ -95,7 +94,7 @@ class PriorPath:
 
     def train_loss(self, epoch: int) -> float:
         """What the prior's training loss was, by the run that trained it."""
-        rows = map(json.loads, (self.run / "metrics.jsonl").read_text().splitlines())
+        rows = map(parse_json, (self.run / "metrics.jsonl").read_text().splitlines())
         return next(row["train_loss"] for row in rows if row["epoch"] == epoch + 1 and row["lane"] == "prior")
 
     def sync(self) -> None:
@@ -112,12 +111,15 @@ class PriorPath:
         if self.file is None or self.file[0] != path:
             try:
                 if path.exists():
+                    allocate(path)
                     values = np.load(path, mmap_mode="r+", allow_pickle=False)
                 else:
-                    values = np.lib.format.open_memmap(path, mode="w+", dtype=self.dtype, shape=shape)
-                    values[:, 0] = np.nan
+                    with whole_file(path) as new:
+                        values = np.lib.format.open_memmap(new, mode="w+", dtype=self.dtype, shape=shape)
+                        allocate(new)
+                        values[:, 0] = np.nan
             except (OSError, ValueError) as error:
-                raise FileError(f"cannot write {path}: {error}", "make room on the disk") from error
+                raise FileError(f"cannot write {shown(path)}: {reason(error)}", "make room on the disk") from error
             self.file = path, values
         return self.file[1]
 

@@ -1,9 +1,8 @@
 """Runs read back from their folders, and their accuracies gathered over the seeds."""
 
 import dataclasses
-import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from imlp.errors import RunError
+from imlp.errors import ImlpError, RunError
+from imlp.files import check_path, parse_json, reason, shown
 from imlp.train.callbacks import Row
 from imlp.train.config import Config, Lane, from_mapping, read
 from imlp.train.schedule import Alpha
@@ -51,7 +51,12 @@ class Run:
 
 def read_run(folder: Path) -> Run:
     """The run in a folder, finished or not."""
-    config = from_mapping(Config, read(folder / "config.toml"))
+    path = folder / "config.toml"
+    try:
+        config = from_mapping(Config, read(path))
+    except ImlpError as error:
+        problem = error.problem if str(path) in error.problem else f"{path} is not that of a run: {error.problem}"
+        raise ForeignError(problem, error.remedy) from error
     numbers = range(len(config.lanes))
     model = {"lane": ("prior", *numbers), "test_accuracy": NUMBER}
     lane = {**model, "epoch": int, "bias": {...: {"share": NUMBER, "random": NUMBER, "distance": NUMBER}}}
@@ -73,24 +78,36 @@ def read_run(folder: Path) -> Run:
     )
 
 
-def find_runs(folders: Iterable[Path]) -> list[Run]:
-    """Every run in the folders and below them, each once."""
+class ForeignError(RunError):
+    """A `config.toml` that is not that of a run."""
+
+
+def find_runs(folders: Iterable[Path], warn: Callable[[str], None] | None = None) -> list[Run]:
+    """Every run in the folders and below them, each once; given `warn`, files of others are named to it and skipped."""
     found: dict[Path, None] = {}
-    for folder in folders:
+    for folder in map(check_path, folders):
         here = sorted(path.parent for path in folder.rglob("config.toml")) if folder.is_dir() else []
         if not here:
             raise RunError(f"there is no run in {folder}", "name folders that train, sweep or reproduce have written")
         found |= dict.fromkeys(path.resolve() for path in here)
-    return [read_run(folder) for folder in found]
+    runs = []
+    for folder in found:
+        try:
+            runs.append(read_run(folder))
+        except ForeignError as error:
+            if warn is None:
+                raise
+            warn(f"skipped: {error.problem}")
+    return runs
 
 
 def read_json(path: Path, wanted: Any, remedy: str = MEND) -> Any:
     """What a file holds, if that has the wanted shape; an error that names the file if not."""
     try:
-        found = json.loads(path.read_text())
+        found = parse_json(path.read_bytes())
         conform(found, wanted)
     except (OSError, ValueError) as error:
-        raise RunError(f"cannot read {path}: {error}", remedy) from error
+        raise RunError(f"cannot read {shown(path)}: {reason(error)}", remedy) from error
     return found
 
 
@@ -100,10 +117,10 @@ def _lines(path: Path, wanted: Any) -> list[dict[str, Any]]:
     try:
         for n, line in enumerate(path.read_text().splitlines() if path.exists() else (), start=1):
             where = f", line {n}"
-            found.append(json.loads(line))
+            found.append(parse_json(line))
             conform(found[-1], wanted)
     except (OSError, ValueError) as error:
-        raise RunError(f"cannot read {path}{where}: {error}", MEND) from error
+        raise RunError(f"cannot read {shown(path)}{where}: {reason(error)}", MEND) from error
     return found
 
 

@@ -42,7 +42,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from imlp.errors import BackendError, ConfigError, FileError, RunError
-from imlp.files import write_whole
+from imlp.files import parse_json, reason, shown, write_whole
 from imlp.study.scores import arms_of, read_run
 from imlp.study.sweep import Outcome, Task, lanes_at_once, plan
 from imlp.train.callbacks import Callback, Row
@@ -446,9 +446,11 @@ def _described(lane: Lane) -> dict[str, Any]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = json.loads(path.read_text())
+        found: dict[str, Any] = parse_json(path.read_bytes())
+        if not isinstance(found, dict):
+            raise ValueError("it does not hold an object")
     except (OSError, ValueError) as error:
-        raise FileError(f"cannot read {path}: {error}", "choose another folder with --out") from error
+        raise FileError(f"cannot read {shown(path)}: {reason(error)}", "choose another folder with --out") from error
     return found
 
 

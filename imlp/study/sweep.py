@@ -29,6 +29,7 @@ from imlp.train.loop import LOG, Interrupted, Trainer
 from imlp.train.schedule import Alpha
 
 RANGE = re.compile(r"(?P<first>.+?)\.\.(?P<last>[^:]+):(?P<n>\d+)(?P<kind>log|lin)")
+MOST_ALPHAS = 10_000  # of a range
 SHARE = 0.8  # of the free memory, for lanes
 DISK = 0.5  # of the free disk, for the prior's path
 
@@ -52,7 +53,8 @@ def alphas_of(text: str) -> list[str]:
             first, last, n = (float(match["first"]), float(match["last"]), int(match["n"])) if match else (0, 0, 0)
         except ValueError:
             n = 0
-        if match is None or n < 2 or not 0 <= first < last <= 1 or (match["kind"] == "log" and not first > 0):
+        sized = match is not None and 2 <= n <= MOST_ALPHAS and 0 <= first < last <= 1
+        if match is None or not sized or (match["kind"] == "log" and not first > 0):
             remedy = "write FIRST..LAST:Nlog or :Nlin, like 1e-4..1:13log; a log range starts above 0"
             raise AlphaError(f"alphas has {part!r}", remedy)
         spaced = np.geomspace(first, last, n) if match["kind"] == "log" else np.linspace(first, last, n)

@@ -15,9 +15,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from imlp.errors import RunError
-from imlp.files import make_folder, whole_file
+from imlp.files import make_folder, parse_json, whole_file
 
 KEPT = 2
+DAMAGED = (OSError, SafetensorError, ValueError, KeyError)  # what `load` raises then
 
 
 def save(folder: Path, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any]) -> Path:
@@ -48,7 +49,7 @@ def newest(folder: Path, warn: Callable[[str], None]) -> tuple[dict[str, np.ndar
     for path in paths:
         try:
             return load(path)
-        except (OSError, SafetensorError, ValueError, KeyError) as error:
+        except DAMAGED as error:
             warn(f"the checkpoint {path} is damaged ({error}); going back to the one before it")
     if paths:
         raise RunError(f"no checkpoint in {folder} is whole", "start the run anew: with --again, or in another folder")
@@ -62,7 +63,7 @@ def load(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
     if _digest(arrays, header["state"]) != header["sha256"]:
         raise ValueError("it does not have the checksum that was written")
-    return arrays, json.loads(header["state"])
+    return arrays, parse_json(header["state"])
 
 
 def _digest(arrays: Mapping[str, np.ndarray], state: str) -> str:

@@ -3,11 +3,11 @@
 import dataclasses
 import hashlib
 import json
-import tomllib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from math import isinf
+from math import inf, isinf
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
@@ -15,8 +15,9 @@ from imlp import networks
 from imlp.augment import KINDS as AUGMENTATIONS
 from imlp.checks import MODES
 from imlp.errors import ConfigError, ImlpError
+from imlp.files import DIGITS, is_text, parse_toml, reason, shown
 from imlp.networks import Network, check_layers, known
-from imlp.train.schedule import Alpha, Schedule
+from imlp.train.schedule import Alpha, Schedule, shortened
 
 
 def _field(default: Any, help: str, panel: str, *, changes_result: bool = True, added_later: bool = False) -> Any:
@@ -28,6 +29,9 @@ def _field(default: Any, help: str, panel: str, *, changes_result: bool = True, 
     return field(default=default, metadata=metadata)
 
 
+MOST = {"epochs": 10_000_000, "batch": 10_000_000, "seed": 10**18, "threads": 1024}  # more must be a mistake
+MOST_SEEDS = 10_000
+WIDEST, DEEPEST_NETWORK = 1_000_000, 1000  # of the network's options
 LANE, TRAINING, DATA, MACHINE = "Lanes", "Training", "Data and network", "Machine"
 
 
@@ -49,9 +53,12 @@ class Lane:
         if isinstance(self.layers, str) or not isinstance(self.layers, Iterable):
             raise ConfigError(f"layers is {self.layers!r}", "give a list of layers' names")
         object.__setattr__(self, "layers", tuple(self.layers))
+        for layer in self.layers:
+            if not isinstance(layer, str) or self.layers.count(layer) > 1:
+                raise ConfigError(f"layers has {layer!r:.60}", "give names of layers, each once")
         object.__setattr__(self, "every", str(self.every))
-        if self.every not in ("epoch", "step") and not (self.every.isdecimal() and int(self.every) >= 1):
-            raise ConfigError(f"every is {self.every!r}", "use epoch, step, or a whole number of steps from 1")
+        if self.every not in ("epoch", "step") and not re.fullmatch("0*[1-9][0-9]{0,8}", self.every):
+            raise ConfigError(f"every is {shortened(self.every)}", "use epoch, step, or a whole number of steps from 1")
         rare = [s.kind for _, s in Alpha.parse(self.alpha).schedules if s.kind in ("end", "once")]
         if rare and self.every != "epoch":
             raise ConfigError(
@@ -143,6 +150,11 @@ class Config:
         except (TypeError, ValueError):
             raise ConfigError(f"options is {self.options!r}", "give a table of the network's options") from None
         object.__setattr__(self, "options", tuple(pair for pair in pairs if pair[1] is not None))
+        for name, value in self.options:
+            numbers = [n for n in (value if isinstance(value, tuple) else (value,)) if isinstance(n, int | float)]
+            if any(not abs(n) <= (DEEPEST_NETWORK if name == "depth" else WIDEST) for n in numbers):
+                most = DEEPEST_NETWORK if name == "depth" else WIDEST
+                raise ConfigError(f"{name} is {value!r:.40}", f"give numbers of at most {most:,}")
         image = dict(self.options).get("image", (1, 1, 1))
         if not (isinstance(image, tuple) and len(image) == 3 and all(isinstance(size, int) for size in image)):
             raise ConfigError(f"image is {image!r}", "give [channels, height, width]")
@@ -155,6 +167,8 @@ class Config:
             value = getattr(self, name)
             if value is not None and not value >= smallest:
                 raise ConfigError(f"{name} is {value!r}", f"give at least {smallest}")
+            if value is not None and value > MOST.get(name, inf):
+                raise ConfigError(f"{name} is too large", f"give at most {MOST[name]:,}")
         choices = {"augment": AUGMENTATIONS, "labels": ("fine", "coarse"), "backend": ("accel", "reference")}
         choices |= {"dtype": ("float32", "float64"), "inputs": ("standardised", "unit")}
         for name, allowed in choices.items():
@@ -163,13 +177,19 @@ class Config:
         _range("crop_area", self.crop_area, largest=1.0)
         _range("crop_aspect", self.crop_aspect)
         for name in ("lr", "eps"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{name} is {getattr(self, name)!r}", "give a number above 0")
+            if not 0 < getattr(self, name) < inf:
+                raise ConfigError(f"{name} is {getattr(self, name)!r}", "give a number above 0, and a finite one")
         for name in ("beta1", "beta2"):
             if not 0 <= getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)!r}", "give a number from 0 to below 1")
         if not self.lanes:
             raise ConfigError("there are no lanes", "give at least one alpha")
+        if dict(self.options).get("interpolated") == ():
+            remedy = "name at least one layer; a plain MLP is alpha 0"
+            raise ConfigError("interpolated is an empty list: no layer would ever be mixed", remedy)
+        for name, text in (("data", self.data), *((f"options.{name}", str(value)) for name, value in self.options)):
+            if not is_text(text):
+                raise ConfigError(f"{name} is {text!r:.60}, which is not UTF-8", "rename it")
 
     @property
     def crop(self) -> dict[str, tuple[float, float]]:
@@ -182,7 +202,7 @@ class Config:
         options = {**{name: value for name, value in given.items() if value is not None}, **dict(self.options)}
         try:
             network = networks.make(self.network, **options)
-        except (TypeError, ValueError, IndexError) as error:
+        except (TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
             if isinstance(error, ImlpError):
                 raise
             shown = ", ".join(f"{name}={value!r}" for name, value in self.options)
@@ -225,14 +245,23 @@ def from_mapping(cls: type, values: Any) -> Any:
     return cls(**{name: _typed(fields[name], value) for name, value in values.items()})
 
 
+def check_seeds(seeds: int) -> int:
+    """The number of seeds, if it is one that somebody could mean: every seed is a run of its own."""
+    if not 1 <= seeds <= MOST_SEEDS:
+        problem = f"seeds is {seeds}" if seeds < 1 else f"there are more than {MOST_SEEDS:,} seeds"
+        raise ConfigError(problem, f"give 1 to {MOST_SEEDS:,}: each seed is a run of its own")
+    return seeds
+
+
 def read(path: Path) -> dict[str, Any]:
     """The settings of a TOML file, not yet checked."""
     try:
-        with open(path, "rb") as file:
-            return tomllib.load(file)
+        content = path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror or error}", "name a TOML file that exists") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {shown(path)}: {reason(error)}", "name a TOML file that exists") from error
+    try:
+        return parse_toml(content)
+    except ValueError as error:
         raise ConfigError(f"{path} is not TOML: {error}", "see config.toml of any run for an example") from error
 
 
@@ -282,7 +311,7 @@ def _typed(f: "dataclasses.Field[Any]", value: Any) -> Any:
             return None
         expected = get_args(expected)[0]
     if expected is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        return float(value) if abs(value) < 10**DIGITS else inf
     simple = expected if expected in (int, float, str, bool) else None
     if simple is not None and (not isinstance(value, simple) or (simple is int and isinstance(value, bool))):
         raise ConfigError(f"{f.name} is {value!r}", f"give a value of type {simple.__name__}")

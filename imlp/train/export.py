@@ -4,13 +4,15 @@ What comes out takes images as `(N, channels, height, width)`, black 0 and white
 data is folded into the first layer, `W (x - mean) / std + b = (W / std) x + (b - W (mean / std))`.
 """
 
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import safetensors.numpy
 
-from imlp.errors import BackendError, ConfigError, RunError
-from imlp.files import whole_file, write_whole
+from imlp.errors import BackendError, ConfigError, ImlpError, RunError
+from imlp.files import check_path, write_whole
 from imlp.networks import Network
 from imlp.train import checkpoint
 from imlp.train.config import Config, from_mapping, read
@@ -27,10 +29,13 @@ def parameters(run: str | Path, lane: int | str = 0) -> tuple[Network, dict[str,
     A lane's first layer takes images from 0 to 1. The prior's is left as it is, for standardised images, with `mean`
     and `std` beside it: a convolution pads with zeros, and zero is the mean only after standardising.
     """
-    folder = Path(run)
+    folder = check_path(run)
     if not (folder / "config.toml").exists():
         raise RunError(f"{folder} is not a run's folder", "name the folder of a run of train")
-    config: Config = from_mapping(Config, read(folder / "config.toml"))
+    try:
+        config: Config = from_mapping(Config, read(folder / "config.toml"))
+    except ImlpError as error:
+        raise RunError(f"{folder / 'config.toml'} is not that of a run: {error.problem}", error.remedy) from error
     found = checkpoint.newest(folder / "checkpoint", lambda text: None)
     if found is None:
         raise RunError(f"there is no checkpoint in {folder}", "name the folder of a run of train")
@@ -77,15 +82,13 @@ def write(run: str | Path, path: Path, lane: int | str, format: str) -> None:
     """Write a lane, whole or not at all."""
     if format in ("safetensors", "npz"):
         network, own = parameters(run, lane)
-        with whole_file(path) as partial:
-            if format == "npz":
-                with open(partial, "wb") as file:
-                    np.savez(file, **own)  # type: ignore[arg-type]
-            else:
-                from safetensors.numpy import save_file
-
-                contiguous = {name: np.asarray(array, order="C") for name, array in own.items()}
-                save_file(contiguous, partial, metadata={"network": network.name, "image": str(network.image)})
+        contiguous = {name: np.asarray(array, order="C") for name, array in own.items()}
+        if format == "npz":
+            np.savez(content := io.BytesIO(), allow_pickle=False, **contiguous)
+            _write(path, content.getbuffer())
+        else:
+            metadata = {"network": network.name, "image": str(network.image)}
+            _write(path, safetensors.numpy.save(contiguous, metadata=metadata))
         return
     module = load(run, lane)  # type: ignore[arg-type]
     import torch
@@ -95,10 +98,16 @@ def write(run: str | Path, path: Path, lane: int | str, format: str) -> None:
     if format == "torch":
         batch = {0: torch.export.Dim("batch")}
         program = torch.export.export(module, (example,), dynamic_shapes=(batch,))
-        with write_whole(path) as file:
-            torch.export.save(program, file)
+        torch.export.save(program, content := io.BytesIO())
+        _write(path, content.getbuffer())
         return
     _write_onnx(module.float(), example.float(), path)  # few runtimes compute in float64
+
+
+def _write(path: Path, content: bytes | memoryview) -> None:
+    """From memory: a writer that itself meets a full disk may end the whole process."""
+    with write_whole(path) as file:
+        file.write(content)
 
 
 def _write_onnx(module: "torch.nn.Module", example: "torch.Tensor", path: Path) -> None:
@@ -116,8 +125,7 @@ def _write_onnx(module: "torch.nn.Module", example: "torch.Tensor", path: Path) 
         verbose=False,
     )  # fmt: skip
     assert program is not None
-    with write_whole(path) as file:
-        file.write(program.model_proto.SerializeToString())
+    _write(path, program.model_proto.SerializeToString())
 
 
 def _parameter(name: str) -> str:

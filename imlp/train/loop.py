@@ -22,7 +22,7 @@ from filelock import FileLock, Timeout
 from imlp import augment
 from imlp.backend import backend as get_backend
 from imlp.errors import FileError, NonFiniteError, RunError
-from imlp.files import write_whole
+from imlp.files import parse_json, write_whole
 from imlp.model import Model
 from imlp.study.prior_recording import PLAYS, PriorPath
 from imlp.train import checkpoint, machine
@@ -212,7 +212,7 @@ class Trainer:
     def finished(self) -> dict[str, Any] | None:
         """The result of this very run on these very data, if it is in the folder."""
         try:
-            found = json.loads((self.folder / "result.json").read_text())
+            found = parse_json((self.folder / "result.json").read_bytes())
             same = (found["identity"], found["data_digest"]) == (self.config.identity, self.data.digest)
         except (OSError, ValueError, KeyError, TypeError):
             return None
@@ -348,7 +348,10 @@ class Trainer:
     def _last_good(self, lane: int) -> dict[str, np.ndarray]:
         """The lane as the newest checkpoint has it in which all its numbers are finite; else as it began."""
         for path in checkpoint.found(self.folder / "checkpoint"):
-            saved, state = checkpoint.load(path)
+            try:
+                saved, state = checkpoint.load(path)
+            except checkpoint.DAMAGED:
+                continue  # the one before it, or the lane as it began
             if lane in state["active"]:
                 at = state["active"].index(lane)
                 own = {name[6:]: array for name, array in saved.items() if name.startswith("lanes/")}

@@ -12,6 +12,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 from imlp.errors import AlphaError
@@ -64,15 +65,22 @@ def parse(text: Any) -> Schedule:
     try:
         numbers = tuple(float(number) for number in rest)
     except ValueError:
-        raise AlphaError(f"alpha is {str(text)!r}", REMEDY) from None
+        raise AlphaError(f"alpha is {shortened(text)}", REMEDY) from None
     if kind not in ("constant", "list", *LENGTHS) or len(numbers) != LENGTHS.get(kind, len(numbers)):
-        raise AlphaError(f"alpha is {str(text)!r}", REMEDY)
+        raise AlphaError(f"alpha is {shortened(text)}", REMEDY)
     alphas = numbers[:1] if kind == "decay" else numbers[1:] if kind == "once" else numbers
     if not all(0 <= alpha <= 1 for alpha in alphas):
-        raise AlphaError(f"alpha is {str(text)!r}", "give numbers from 0 (plain MLP) to 1 (the prior)")
-    if (kind == "decay" and not numbers[1] >= 0) or (kind == "once" and not (numbers[0] >= 1 and numbers[0] % 1 == 0)):
-        raise AlphaError(f"alpha is {str(text)!r}", "K is at least 0, EPOCH a whole number from 1")
+        raise AlphaError(f"alpha is {shortened(text)}", "give numbers from 0 (plain MLP) to 1 (the prior)")
+    decays = kind != "decay" or 0 <= numbers[1] < inf
+    if not decays or (kind == "once" and not (numbers[0] >= 1 and numbers[0] % 1 == 0)):
+        raise AlphaError(f"alpha is {shortened(text)}", "K is a number from 0, EPOCH a whole number from 1")
     return Schedule(kind, numbers)
+
+
+def shortened(text: Any) -> str:
+    """What was given, as a message shows it."""
+    shown = repr(str(text))
+    return shown if len(shown) <= 80 else f"{shown[:60]}..."
 
 
 @dataclass(frozen=True)
@@ -89,11 +97,20 @@ class Alpha:
         'conv1=0.5,conv2=decay:0.5:1'
         """
         if isinstance(text, Mapping):
-            return cls(tuple((str(name), parse(value)) for name, value in text.items()))
-        if "=" not in str(text):
+            pairs = [(str(name).strip(), value) for name, value in text.items()]
+        elif "=" in str(text):
+            pairs = [(name.strip(), value) for name, _, value in (part.partition("=") for part in str(text).split(","))]
+        else:
             return cls((("", parse(text)),))
-        pairs = [pair.partition("=") for pair in str(text).split(",")]
-        return cls(tuple((name.strip(), parse(value)) for name, _, value in pairs))
+        names = [name for name, _ in pairs]
+        for name in names:
+            if not name:
+                raise AlphaError(f"alpha is {shortened(text)}: a layer's name is missing", REMEDY)
+            if names.count(name) > 1:
+                raise AlphaError(f"alpha is {shortened(text)}: {name} is named twice", "give each layer one alpha")
+        if not names:
+            raise AlphaError("alpha names no layer", REMEDY)
+        return cls(tuple((name, parse(value)) for name, value in pairs))
 
     def __str__(self) -> str:
         return ",".join(f"{name}={schedule}" if name else str(schedule) for name, schedule in self.schedules)

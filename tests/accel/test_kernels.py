@@ -163,6 +163,14 @@ class TestOnADevice:
         assert mixed.data_ptr() == address
         assert_same(mixed, reference.interpolate(numbers.lanes, spec, numbers.weight, [0, 0.3, 1]))
 
+    def test_autograd_notices_that_w_was_written(self):
+        spec = Conv((3, 8, 8), 4, padding=1)
+        dense = torch.ones(spec.matrix_shape, device="cuda", requires_grad=True)
+        total = (dense**2).sum()
+        accel.interpolate(dense, spec, Numbers(spec, torch.float32, "cuda").torch("weight"), 0.5)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            total.backward()
+
     def test_half_precision_falls_back_to_views(self):
         spec = Conv((3, 8, 8), 4, padding=1)
         numbers = Numbers(spec, torch.float16, "cuda")

@@ -1,5 +1,9 @@
 """The one pass in C: against the reference, whatever the geometry and the layout, and mistakes in it are noticed."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from conftest import needs
@@ -14,6 +18,7 @@ from pins import DTYPES, Numbers, assert_same  # noqa: E402
 
 from imlp import accel, reference  # noqa: E402
 from imlp.accel import rows  # noqa: E402
+from imlp.errors import ArrayError  # noqa: E402
 from imlp.spec import Conv  # noqa: E402
 
 GUARD, MARGIN = 123.25, 500
@@ -146,6 +151,7 @@ def test_a_mistake_is_noticed(mutant, tmp_path, monkeypatch):
     broken = tmp_path / "rows.c"
     broken.write_text(source.replace(right, wrong))
     monkeypatch.setattr(rows, "SOURCE", broken)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     rows._library.cache_clear()
     try:
         with pytest.raises(AssertionError):
@@ -155,5 +161,142 @@ def test_a_mistake_is_noticed(mutant, tmp_path, monkeypatch):
         rows._library.cache_clear()
 
 
+@pytest.fixture
+def cached(tmp_path, monkeypatch):
+    """An empty cache and an empty temporary folder; what was compiled before is forgotten."""
+    cache, temporary = tmp_path / "cache", tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    rows._library.cache_clear()
+    yield cache / "imlp" / "compiled"
+    rows._library.cache_clear()
+    assert list(temporary.iterdir()) == []
+
+
+COMPILE = "from imlp.accel import rows; rows._library()"
+
+
+def kept(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_it_is_compiled_once_for_this_user_alone(cached, monkeypatch):
+    rows._library()
+    (name,) = kept(cached)
+    assert name.startswith("rows-")
+    assert cached.stat().st_mode & 0o777 == 0o700
+    rows._library.cache_clear()
+    monkeypatch.setattr(rows, "_compiled", lambda *given: pytest.fail("it was compiled again"))
+    rows._library()
+    check(CONVS[0])
+
+
+def test_source_flags_compiler_and_processor_make_another_library(cached, tmp_path, monkeypatch):
+    text = rows.SOURCE.read_text()
+    keys = {rows._key(text), rows._key(text + " ")}
+    monkeypatch.setattr(rows, "FLAGS", (*rows.FLAGS, "-g"))
+    keys.add(rows._key(text))
+    (tmp_path / "cc").write_text("#!/bin/sh\necho another compiler\n")
+    (tmp_path / "cc").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    keys.add(rows._key(text))
+    (tmp_path / "cc").write_text("#!/bin/sh\ncase $1 in --version) echo another compiler;; *) echo AVX9;; esac\n")
+    keys.add(rows._key(text))
+    assert len(keys) == 5
+
+
+def test_a_damaged_library_is_made_again(cached):
+    subprocess.run([sys.executable, "-c", COMPILE], check=True)  # here it would count as loaded from then on
+    (name,) = kept(cached)
+    fresh = (cached / name).read_bytes()
+    (cached / name).write_bytes(b"nothing that could be loaded")
+    rows._library()
+    assert (cached / name).read_bytes() == fresh
+
+
+def test_a_cache_that_is_not_ours_alone_is_not_used(cached, monkeypatch):
+    cached.mkdir(parents=True)
+    cached.chmod(0o777)
+    rows._library()
+    assert kept(cached) == []
+    cached.chmod(0o700)
+    rows._library.cache_clear()
+    monkeypatch.setattr("os.geteuid", lambda: 12345)
+    rows._library()
+    assert kept(cached) == []
+
+
+def test_without_a_folder_that_can_be_written_to(cached):
+    cached.parent.parent.write_text("a file where the folder should be")
+    rows._library()
+    check(CONVS[0])
+
+
+def test_processes_that_compile_at_once_or_are_killed(cached):
+    """All of them find a whole library, and what a killed one leaves goes when it is old."""
+    cached.mkdir(parents=True, mode=0o700)
+    for name in (".rows-1.so.1.part", "ccold.o", ".rows-2.so.2.part"):
+        (cached / name).write_bytes(b"half")
+    for name in (".rows-1.so.1.part", "ccold.o"):
+        os.utime(cached / name, (0, 0))
+    running = [subprocess.Popen([sys.executable, "-c", COMPILE]) for _ in range(3)]
+    assert [process.wait(timeout=120) for process in running] == [0, 0, 0]
+    assert [name for name in kept(cached) if not name.startswith("rows-")] == [".rows-2.so.2.part"]
+    assert len(kept(cached)) == 2
+
+
 def test_the_tests_of_the_views_do_not_test_this_path_instead():
     assert max(np.prod(spec.matrix_shape) for spec in SPECS) < rows.LEAST
+
+
+def test_autograd_notices_that_w_was_written():
+    """`W**2` needs the old `W` for its gradient; torch's own in-place operations make it refuse, and so must this."""
+    spec = PAPERS[0]
+    weight = Numbers(spec, torch.float32).torch("weight")
+    for shape, alpha in ((spec.matrix_shape, 0.5), ((2, *spec.matrix_shape), [0, 0.5])):
+        dense = torch.ones(shape, requires_grad=True)
+        assert rows.usable(dense, spec)
+        total = (dense**2).sum()
+        accel.interpolate(dense, spec, weight, alpha)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            total.backward()
+
+
+@pytest.mark.parametrize("compiled", [True, False], ids=["in C", "by views"])
+def test_a_weight_that_is_a_part_of_w_counts_as_it_was(compiled, monkeypatch):
+    """Whether torch knows it as a view, or as another array over the same memory."""
+    if not compiled:
+        monkeypatch.setattr(rows, "LEAST", 2**62)
+    spec = PAPERS[0]
+    n = int(np.prod(spec.weight_shape))
+    for start in (0, 5000):
+        numbers = Numbers(spec, torch.float32).dense.astype(np.float32)
+        weight = numbers.reshape(-1)[start : start + n].reshape(spec.weight_shape)
+        slow = reference.interpolate(numbers, spec, weight, 0.3)
+        dense = torch.tensor(numbers)
+        view = dense.view(-1)[start : start + n].view(spec.weight_shape)
+        assert_same(accel.interpolate(dense, spec, view, 0.3), slow)
+        shared = torch.from_numpy(weight)
+        assert_same(accel.interpolate(torch.from_numpy(numbers), spec, shared, 0.3), slow)
+
+
+@pytest.mark.parametrize("compiled", [True, False], ids=["in C", "by views"])
+def test_torchs_negative_bit_is_resolved_or_refused(compiled, monkeypatch):
+    if not compiled:
+        monkeypatch.setattr(rows, "LEAST", 2**62)
+    spec = PAPERS[0]
+    numbers = Numbers(spec, torch.float32)
+    pairs = torch.complex(torch.zeros(spec.weight_shape), numbers.torch("weight"))
+    weight = pairs.conj().imag  # the negated weight: a view with the bit set
+    assert weight.is_neg()
+    mixed = accel.interpolate(numbers.torch("dense"), spec, weight, 0.3)
+    assert_same(mixed, reference.interpolate(numbers.dense, spec, -numbers.weight, 0.3))
+    assert_same(accel.matrix(spec, weight), reference.matrix(spec, -numbers.weight))
+    dense = torch._neg_view(numbers.torch("dense"))
+    assert_same(accel.project(dense, spec), reference.project(-numbers.dense, spec))
+    before = dense.clone()
+    with pytest.raises(ArrayError, match=r"negative bit.*W\.resolve_neg"):
+        accel.interpolate(dense, spec, numbers.torch("weight"), 0.3)
+    assert torch.equal(dense, before)
+    np.testing.assert_array_equal(accel.to_numpy(dense), -numbers.dense.astype(np.float32))

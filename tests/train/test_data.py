@@ -320,7 +320,7 @@ def test_npz(tmp_path: Path) -> None:
         ({"classes": ["cat"]}, r"label 1 of image 1 in x, y names no class"),
         ({"classes": [1, 2]}, r"own.npz: classes is int64"),
         ({"x": np.zeros((6, 3, 8, 8), np.uint8)}, r"training images are 3x8x8, test images 3x32x32"),
-        ({"y": np.array([None] * 6)}, r"own.npz is damaged, or not a plain .npz: Object arrays"),
+        ({"y": np.array([None] * 6)}, r"own.npz is damaged, or not a plain .npz: it holds Python objects"),
     ],
 )
 def test_wrong_npz(changes: dict[str, object], message: str, tmp_path: Path) -> None:

@@ -32,10 +32,25 @@ def test_text_and_schedule_are_the_same(a, k):
 
 @pytest.mark.parametrize(
     "text",
-    ["2", "-0.1", "nan", "half", "decay:0.5", "decay:0.5:-1", "decay:2:1", "end:", "once:0:1", "once:1.5:1", "x:1"],
+    [
+        "2",
+        "-0.1",
+        "nan",
+        "half",
+        "decay:0.5",
+        "decay:0.5:-1",
+        "decay:2:1",
+        "end:",
+        "once:0:1",
+        "once:1.5:1",
+        "x:1",
+        "decay:0.5:inf",
+        "once:inf:1",
+        "decay:0.5:nan",
+    ],
 )
 def test_what_is_no_schedule_is_refused_with_what_would_be(text):
-    with pytest.raises(AlphaError, match=r"from 0|write a number|K is at least 0"):
+    with pytest.raises(AlphaError, match=r"from 0|write a number|K is a number from 0"):
         parse(text)
 
 
@@ -57,3 +72,9 @@ def test_one_alpha_a_layer_and_one_a_kind():
 def test_an_unknown_layer_is_refused_with_the_nearest():
     with pytest.raises(SpecError, match="did you mean 'conv1'"):
         Alpha.parse("conv11=0.5").by_layer(networks.cnn(), networks.cnn().interpolated)
+
+
+@pytest.mark.parametrize("text", ["=0.5", "conv1=0.5,=0.1", "conv1=0.5, conv1=0.1", {"": 0.5}, {}])
+def test_each_layer_has_a_name_and_one_alpha(text):
+    with pytest.raises(AlphaError, match=r"name is missing|named twice|names no layer"):
+        Alpha.parse(text)

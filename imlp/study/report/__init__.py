@@ -1,12 +1,12 @@
 """`report`: runs as one page that needs nothing but itself, and its figures and tables as files beside it."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from imlp.errors import FileError, RunError
-from imlp.files import make_folder, write_whole
+from imlp.files import check_path, make_folder, write_whole
 from imlp.study.report import data, figures, page, tables
 from imlp.study.scores import arms_of, find_runs
 from imlp.train.data.dataset import Progress, silent
@@ -22,15 +22,25 @@ class Report:
     files: dict[str, bytes]
 
 
-def make(folders: Sequence[Path], progress: Progress = silent) -> Report:
-    """The report on every run and every search in the folders and below them; nothing is written."""
-    for folder in folders:
+def _unheard(text: str) -> None:
+    """Nobody is told."""
+
+
+def make(folders: Sequence[Path], progress: Progress = silent, warn: Callable[[str], None] = _unheard) -> Report:
+    """The report on every run and every search in the folders and below them; nothing is written.
+
+    A `config.toml` that is not a run's is skipped, and `warn` is told its name.
+    """
+    for folder in map(check_path, folders):
         if not folder.is_dir():
             raise RunError(f"there is no folder {folder}", "name folders that train, sweep or reproduce have written")
     progress("reading runs", 0, 1)
     found, searches = data.experiments(folders), data.searches(folders)
     alone = [f for f in folders if any(f.rglob("search.json")) and not any(f.rglob("config.toml"))]
-    arms = data.gather(arms_of(find_runs(folder for folder in folders if folder not in alone)), found)
+    runs = find_runs((folder for folder in folders if folder not in alone), warn)
+    if not runs and not searches:
+        raise RunError("there is no run to report on", "name folders that train, sweep or reproduce have written")
+    arms = data.gather(arms_of(runs), found)
     files: dict[str, bytes] = {}
     for n, arm in enumerate(arms):
         progress("drawing figures", n, len(arms) + len(searches))
@@ -54,20 +64,24 @@ def _texts(found: Iterable[tables.Table]) -> dict[str, bytes]:
     return files
 
 
-def write(folders: Sequence[Path], path: Path, progress: Progress = silent) -> Path:
+def write(
+    folders: Sequence[Path], path: Path, progress: Progress = silent, warn: Callable[[str], None] = _unheard
+) -> Path:
     """Write the page, then its files into a folder of the same name; where those files are comes back.
 
     What an earlier report has left there is deleted as far as its list names it, and nothing else.
     """
     if path.suffix.lower() not in (".html", ".htm"):
         raise FileError(f"{path} does not end in .html", "give the page a name such as report.html")
+    for given in (path, *folders):
+        check_path(given)
     above = next(folder for folder in path.absolute().parents if folder.exists())
     if path.is_dir() or not above.is_dir() or not os.access(above, os.W_OK):  # before the work, not after it
         raise FileError(f"cannot write {path}", "choose a file in a folder that you may write to")
     beside = path.with_suffix("")
     if any(beside.resolve() in (folder.resolve(), *folder.resolve().parents) for folder in folders):
         raise FileError(f"the figures of {path} would go into {beside}, among the runs", "give the page another name")
-    report = make(folders, progress)
+    report = make(folders, progress, warn)
     make_folder(path.parent)
     make_folder(beside)
     with write_whole(path) as file:

@@ -4,7 +4,6 @@ Only the rows that are shown are read from the checkpoint, so that one of many l
 """
 
 import io
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
+from imlp.files import parse_json
 from imlp.plot import out_shape
 from imlp.reference import matrix
 from imlp.spec import Shape
@@ -56,7 +56,7 @@ def first_layer(arm: Arm) -> Weights | str:
 def _read(run: Run, path: Path) -> tuple[str, list[int], str, dict[Lane | None, np.ndarray]]:
     """Name and rows of the layer, where they come from, and their pictures; None is the prior."""
     with safe_open(path, framework="numpy") as file:
-        state = json.loads((file.metadata() or {})["state"])
+        state = parse_json((file.metadata() or {})["state"])
         network = run.config.make_network(tuple(state["image"]), state["classes"])
         layer = network.layers[0]
         key, rows = f"{layer.name}.weight", chosen_rows(out_shape(layer.spec))

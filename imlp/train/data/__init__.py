@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from imlp.errors import DataError
+from imlp.files import expanded, reason, shown
 from imlp.train.data import cifar, fetch, folder, npz, shapes, store
 from imlp.train.data.dataset import Dataset, Image, Progress, silent
 
@@ -57,7 +58,11 @@ def load(
         arrays = _cifar_arrays(layout, store.data_root(root), progress)
         data = cifar.dataset(layout, arrays, labels).take(train_size, test_size, seed=seed)
     else:
-        whole = _from_path(Path(name_or_path).expanduser(), seed, image, labels, progress)
+        try:
+            whole = _from_path(expanded(name_or_path), seed, image, labels, progress)
+        except OSError as error:
+            problem = f"cannot read {shown(error.filename or name_or_path)}: {reason(error)}"
+            raise DataError(problem, "name data that you may read") from error
         data = whole.take(train_size, test_size, seed=seed)
     if image is not None and data.image != tuple(image):
         given, wanted = ("x".join(map(str, size)) for size in (data.image, image))
@@ -81,7 +86,7 @@ def _cifar_arrays(layout: cifar.Layout, root: Path, progress: Progress) -> dict[
 
 def _from_path(path: Path, seed: int, image: Image | None, labels: str, progress: Progress) -> Dataset:
     if not path.exists():
-        problem = f"there is no data set and no file or folder called {str(path)!r}"
+        problem = f"there is no data set and no file or folder called {shown(path)!r}"
         raise DataError(problem, f"name {', '.join(NAMES)}, a folder, an .npz or a CIFAR .tar.gz")
     if path.is_dir():
         for layout in cifar.LAYOUTS.values():

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from imlp.errors import DataError
+from imlp.files import is_text
 
 Image: TypeAlias = tuple[int, int, int]  # channels, height, width
 Progress: TypeAlias = Callable[[str, int, int | None], None]  # what is being done, how much is done, of how much
@@ -45,6 +46,10 @@ class Dataset:
             self._check(x, y, part)
         if self.x_validation is not None and self.y_validation is not None:
             self._check(self.x_validation, self.y_validation, "x_validation, y_validation")
+        for name in (self.name, *self.classes):
+            if not isinstance(name, str) or not is_text(name):
+                problem = f"{self.name!a} has a class or a name that is not UTF-8: {name!a}"
+                raise DataError(problem, "rename it")
         if self.x.shape[1:] != self.x_test.shape[1:]:
             raise DataError(
                 f"{self.name}: training images are {_size(self.x)}, test images {_size(self.x_test)}",

@@ -8,7 +8,6 @@ One process at a time fetches a set into a folder; a second one waits, and then 
 
 import hashlib
 import io
-import json
 import os
 import re
 import shutil
@@ -26,7 +25,7 @@ from filelock import FileLock, Timeout
 from PIL import Image
 
 from imlp.errors import DataError, FileError
-from imlp.files import make_folder
+from imlp.files import make_folder, parse_json
 from imlp.train.data import cifar, store
 from imlp.train.data.cifar import Arrays, Layout
 from imlp.train.data.dataset import Progress, silent
@@ -290,7 +289,7 @@ def read_sheets(layout: Layout, package: Path, *, progress: Progress = silent) -
                 sheet = np.asarray(Image.open(io.BytesIO(files[f"{name}.png"])).convert("RGB"))
                 images.append(sheet.reshape(-1, 32, 32, 3).transpose(0, 3, 1, 2))
             arrays[f"x{part}"] = np.ascontiguousarray(np.concatenate(images))
-            arrays[f"y_fine{part}"] = np.array(json.loads(files[labels[part]]), dtype=np.int64)
+            arrays[f"y_fine{part}"] = np.array(parse_json(files[labels[part]]), dtype=np.int64)
     except (OSError, ValueError, TypeError, SyntaxError, OverflowError) as error:
         raise SourceError(f"the package's files are not what they were: {error}") from error
     return arrays

@@ -7,6 +7,7 @@ from PIL import Image as Picture
 from PIL import ImageOps
 
 from imlp.errors import DataError
+from imlp.files import is_text
 from imlp.train.data.dataset import Dataset, Image, Progress, silent
 
 SUFFIXES = (".png", ".jpg", ".jpeg")
@@ -38,6 +39,9 @@ def load(path: Path, image: Image, *, seed: int, progress: Progress = silent) ->
 def _files(path: Path) -> dict[str, list[Path]]:
     """The pictures of each class folder, by name; hidden folders and files that are no pictures do not count."""
     folders = sorted(entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    for entry in folders:
+        if not is_text(entry.name):
+            raise DataError(f"{path} has a class folder whose name is not UTF-8: {entry.name!a}", "rename it")
     if not folders:
         raise DataError(f"{path} has no class folders", "make one folder a class, with its images inside")
     found = {folder.name: [file for file in sorted(folder.iterdir()) if _is_picture(file)] for folder in folders}

@@ -90,9 +90,18 @@ GLYPHS: dict[str, Mask] = {
 
 
 def load(
-    root: Path, train_size: int | None, test_size: int | None, *, seed: int, progress: Progress = silent
+    root: Path,
+    train_size: int | None,
+    test_size: int | None,
+    *,
+    seed: int,
+    progress: Progress = silent,
+    must_keep: bool = False,
 ) -> Dataset:
-    """From the cache under `root`, else drawn and cached there (a folder that cannot be written to does no harm)."""
+    """From the cache under `root`, else drawn and cached there.
+
+    A folder that cannot be written to does no harm, unless the set `must_keep`: drawing takes seconds.
+    """
     sizes = TRAIN_SIZE if train_size is None else train_size, TEST_SIZE if test_size is None else test_size
     for name, size in zip(("--train-size", "--test-size"), sizes, strict=True):
         if not 1 <= size <= LARGEST:
@@ -113,8 +122,9 @@ def load(
     arrays = {"x": x, "y": y, "x_test": x_test, "y_test": y_test}
     try:
         store.save(cached, arrays)
-    except ImlpError:
-        pass  # read-only home folders and full disks are common; drawing takes seconds
+    except ImlpError:  # read-only home folders and full disks are common
+        if must_keep:
+            raise
     return _dataset(arrays)
 
 

@@ -4,22 +4,23 @@ import os
 import zipfile
 import zlib
 from collections.abc import Collection, Mapping
+from math import prod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from imlp.errors import DataError, FileError
-from imlp.files import make_folder, write_whole
+from imlp.files import cache_folder, expanded, make_folder, reason, shown, write_whole
 
 
 def data_root(root: str | Path | None = None) -> Path:
     """`root`, else the environment's IMLP_DATA, else the user's cache folder."""
     if root is not None:
-        return Path(root).expanduser()
+        return expanded(root)
     if given := os.environ.get("IMLP_DATA"):
-        return Path(given).expanduser()
-    cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache) if cache else Path.home() / ".cache") / "imlp"
+        return expanded(given)
+    return cache_folder()
 
 
 def save(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
@@ -34,11 +35,32 @@ def read(path: Path, only: Collection[str] | None = None) -> dict[str, np.ndarra
     remedy = "delete it and make it again, as numpy.savez writes it"
     try:
         with open(path, "rb") as raw:
-            file = np.load(raw, allow_pickle=False)
-            if not isinstance(file, np.lib.npyio.NpzFile):
+            if raw.read(6) == np.lib.format.MAGIC_PREFIX:
                 raise DataError(f"{path} holds a single array: it is an .npy", remedy)
-            return {name: file[name] for name in file.files if only is None or name in only}
+            with zipfile.ZipFile(raw) as archive:
+                arrays = [info for info in archive.infolist() if info.filename.endswith(".npy")]
+                members = {info.filename.removesuffix(".npy"): info for info in arrays}
+                return {name: _array(archive, info) for name, info in members.items() if only is None or name in only}
     except OSError as error:
-        raise FileError(f"cannot read {path}: {error.strerror or error}", "name a file that you may read") from error
-    except (ValueError, EOFError, KeyError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"{path} is damaged, or not a plain .npz: {error}", remedy) from error
+        raise FileError(f"cannot read {shown(path)}: {reason(error)}", "name a file that you may read") from error
+    except (ValueError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error, MemoryError) as error:
+        raise DataError(f"{path} is damaged, or not a plain .npz: {reason(error)}", remedy) from error
+
+
+def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
+    with archive.open(info) as member:
+        check_header(member, info.file_size)
+    with archive.open(info) as member:
+        found: np.ndarray = np.lib.format.read_array(member, allow_pickle=False)
+        return found
+
+
+def check_header(stream: Any, size: int) -> None:
+    """Refuse an array in NumPy's format whose header claims more than the `size` bytes of the file or member."""
+    version = np.lib.format.read_magic(stream)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(stream)
+    if dtype.hasobject:
+        raise ValueError("a pickle")
+    if (claimed := prod(shape) * dtype.itemsize) > (there := size - stream.tell()):
+        raise ValueError(f"its header claims {claimed:,} bytes, but {there:,} are there")

@@ -1,0 +1,302 @@
+"""Mistakes of users: each is one line that says what would help, exit code 2, and never a traceback."""
+
+import os
+import re
+import socket
+import stat
+import struct
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import needs
+from typer.testing import CliRunner
+
+from imlp.cli import app
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "train"))
+import tiny
+
+NINES, LONG = "9" * 5000, "a" * 5000
+DEEP = "[" * 100_000
+SMALL = ["--options", "width=64", "--options", "strides=[1,2,2]", "--epochs", "1", "--backend", "reference", "--quiet"]
+
+
+def run(*arguments: object):
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+def refused(match: str, *arguments: object) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2, (result.output, result.exception)
+    assert result.stdout == ""
+    assert re.fullmatch("error: [^\n]*\n", result.stderr), result.stderr
+    assert len(result.stderr) < 1000
+    assert re.search(match, result.stderr), result.stderr
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("mistakes")
+    data = tiny.save_npz(folder / "bars.npz")
+    result = run("train", "--data", data, *SMALL, "--out", folder / "run")
+    assert result.exit_code == 0, result.output
+    return folder / "run"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        (["train", "--lr", "inf"], "lr is inf; give a number above 0, and a finite one"),
+        (["train", "--lr", "nan"], "lr is nan"),
+        (["train", "--eps", "inf"], "eps is inf"),
+        (["train", "--alpha", "decay:0.5:inf"], "K is a number from 0"),
+        (["train", "--alpha", "conv1=0.5,conv1=0.2"], "conv1 is named twice; give each layer one alpha"),
+        (["train", "--alpha", "=0.5"], "a layer's name is missing"),
+        (["train", "--layers", "conv1", "--layers", "conv1"], "each once"),
+        (["train", "--out", ""], "--out is empty; give it a value"),
+        (["train", "--out="], "--out is empty"),
+        (["report", ""], "an argument is empty"),
+        (["train", "--options", "interpolated=[]"], "no layer would ever be mixed.* alpha 0"),
+        (["train", "--options", f"width={NINES}"], "more than 300 digits"),
+        (["train", "--options", f"width={DEEP}"], "nested too deeply"),
+        (["train", "--options", "depth=1000000000", "--network", "mlp1"], "at most 1,000"),
+        (["train", "--every", NINES], "every is"),
+        (["train", "--alpha", NINES], "alpha is"),
+        (["train", "--threads", 10**30], "threads is too large; give at most 1,024"),
+        (["train", "--epochs", 10**30], "epochs is too large"),
+        (["train", "--config", LONG], "File name too long"),
+        (["train", "--data", LONG], "File name too long"),
+        (["train", "--data", "~nosuchuser/x"], "home directory"),
+        (["train", "--out", LONG], "File name too long"),
+        (["sweep", "--seeds", 10**9], "more than 10,000 seeds; give 1 to 10,000"),
+        (["search", "--seeds", 10**9], "more than 10,000 seeds"),
+        (["reproduce", "figure2-cnn", "--seeds", 10**9], "more than 10,000 seeds"),
+        (["sweep", "--alphas", f"1e-4..1:{10**9}log"], "write FIRST..LAST:Nlog"),
+        (["sweep", "--out", LONG], "File name too long"),
+        (["reproduce", f"{LONG}.toml"], "File name too long"),
+        (["report", LONG], "File name too long"),
+        (["report", ".", "--out", f"{LONG}.html"], "File name too long"),
+        (["plot", LONG], "File name too long"),
+        (["export", LONG], "File name too long"),
+        (["results", "--folder", LONG], "File name too long"),
+        (["explore", "--out", f"{LONG}.html"], "File name too long"),
+        (["data", "list", "--root", LONG], "File name too long"),
+        (["data", "list", LONG], "File name too long"),
+        (["build-prior", "--weights", LONG], "File name too long"),
+        (["build-prior", "--padding", "999999999"], "rows; take a geometry"),
+        (["build-prior", "--kernel", "999999999", "--padding", "999999999"], "the kernel spans"),
+        (["build-prior", "--kind", "shared", "--rows", 10**12], "rows; take a geometry"),
+        (["build-prior", "--kind", "patchify", "--image", "3x999999999x9", "--patch", "7"], "use one of 1, 3, 9"),
+    ],
+)
+def test_a_mistake_is_one_line(arguments, match, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    refused(match, *arguments)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("command", ["train", "verify"])
+@pytest.mark.parametrize("device", ["privateuseone", "meta", "nonsense", "hpu"])
+def test_devices_that_are_not_there(command, device):
+    needs("accel")
+    refused(f"{device}.* does not work", command, "--device", device, *([] if command == "verify" else ["--quiet"]))
+
+
+def test_links_in_a_loop(tmp_path):
+    loop = tmp_path / "loop"
+    loop.symlink_to("loop")
+    for arguments in (
+        ["train", "--data", loop], ["train", "--out", loop], ["train", "--config", loop], ["report", loop],
+        ["plot", loop], ["export", loop], ["results", "--folder", loop], ["data", "fetch", "shapes", "--root", loop],
+        ["results", "--collect", loop, "--folder", tmp_path / "results"],
+    ):  # fmt: skip
+        refused("Too many levels of symbolic links", *arguments)
+
+
+@pytest.mark.parametrize(
+    "text", [f"lr = {NINES}", f"lr = {DEEP}", f"lr = {'9' * 400}", "a." * 100_000 + "a = 1", "lr = '\xff'"]
+)
+def test_hostile_toml(text, tmp_path):
+    path = tmp_path / "a.toml"
+    path.write_bytes(text.encode("latin1"))
+    refused("a.toml is not TOML", "train", "--config", path)
+    refused("a.toml is not TOML", "reproduce", path)
+
+
+@pytest.mark.parametrize("text", [NINES, DEEP, '{"epoch": ' + NINES + "}", "\xff", '{"lane": "\\ud800"}'])
+@pytest.mark.parametrize("name", ["metrics.jsonl", "times.jsonl", "env.json", "result.json"])
+def test_hostile_files_of_a_run(name, text, trained, tmp_path):
+    run_folder = tmp_path / "run"
+    run_folder.mkdir()
+    for path in trained.glob("*.*"):
+        (run_folder / path.name).write_bytes(path.read_bytes())
+    (run_folder / name).write_bytes(text.encode("latin1"))
+    refused(f"cannot read .*{name}", "report", run_folder, "--quiet", "--out", tmp_path / "report.html")
+    refused(f"cannot read .*{name}", "plot", run_folder)
+
+
+def test_hostile_search_json(tmp_path):
+    for text in (NINES, DEEP):
+        (tmp_path / "search.json").write_text(text)
+        refused("cannot read .*search.json", "report", tmp_path, "--out", tmp_path / "report.html")
+
+
+def test_export_of_lanes_that_cannot_be(trained, tmp_path):
+    refused("give a number from 0, or prior", "export", trained, "--lane", NINES)
+    refused("has no trained lane 7", "export", trained, "--lane", "7")
+    refused("--out is empty", "export", trained, "--out", "")
+    refused("it is a folder", "export", trained, "--out", tmp_path)
+
+
+@pytest.mark.parametrize("format", ["safetensors", "npz", "torch", "onnx"])
+def test_export_to_a_full_disk(format, trained, tmp_path):
+    """In a process of its own whose files may not grow, for a writer that meets this itself may abort it."""
+    if format in ("torch", "onnx"):
+        needs("accel")
+    if format == "onnx":
+        needs("onnx")
+    code = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+        "from imlp.cli import app\n"
+        f"sys.argv = ['imlp', 'export', {str(trained)!r}, '--format', {format!r}, '--out', {str(tmp_path / 'x')!r}]\n"
+        "app()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done
+    assert "error: cannot write" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert os.listdir(tmp_path) == []
+
+
+def test_export_follows_links_refuses_devices_and_honours_the_umask(trained, tmp_path):
+    (tmp_path / "link").symlink_to("there")
+    before = os.umask(0o027)
+    try:
+        assert run("export", trained, "--out", tmp_path / "link").exit_code == 0
+    finally:
+        os.umask(before)
+    assert (tmp_path / "link").is_symlink()
+    assert stat.S_IMODE((tmp_path / "there").stat().st_mode) == 0o640
+    os.mkfifo(tmp_path / "pipe")
+    refused("pipe: it is not a regular file", "export", trained, "--out", tmp_path / "pipe")
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+
+
+def test_a_page_goes_where_the_link_leads(tmp_path):
+    (tmp_path / "link.html").symlink_to("page.html")
+    assert run("explore", "--out", tmp_path / "link.html").exit_code == 0
+    assert (tmp_path / "link.html").is_symlink()
+    assert (tmp_path / "page.html").read_bytes().startswith(b"<!DOCTYPE html>")
+
+
+def test_shapes_that_cannot_be_kept_are_not_fetched(tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    refused("cannot make the folder", "data", "fetch", "shapes", "--json", "--root", tmp_path / "file")
+
+
+def claims_terabytes(path: Path, shape: str) -> None:
+    header = f"{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() + b"1234")
+
+
+@pytest.mark.parametrize("shape", ["(10000000000000,)", "(99999, 99999, 99999, 99999, 99999)"])
+def test_an_array_whose_header_claims_terabytes(shape, tmp_path):
+    import zipfile
+
+    claims_terabytes(tmp_path / "a.npy", shape)
+    refused("header claims", "build-prior", "--weights", tmp_path / "a.npy")
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        for name in ("x", "y", "x_test", "y_test"):
+            archive.write(tmp_path / "a.npy", f"{name}.npy")
+    refused("header claims", "train", "--data", tmp_path / "a.npz")
+
+
+def test_nobody_is_told_to_load_unsafely(tmp_path):
+    objects = np.array([[object()]])
+    np.save(tmp_path / "a.npy", objects, allow_pickle=True)
+    np.savez(tmp_path / "a.npz", x=objects, y=objects, x_test=objects, y_test=objects)
+    (tmp_path / "b.npz").write_bytes(b"\x80\x04]\x94.")
+    for arguments in (
+        ["build-prior", "--weights", tmp_path / "a.npy"],
+        ["train", "--data", tmp_path / "a.npz"],
+        ["train", "--data", tmp_path / "b.npz"],
+    ):
+        refused("", *arguments)
+        assert not re.search("allow_pickle|unsafe|trust", run(*arguments).stderr)
+
+
+def test_classes_that_are_not_utf_8(tmp_path):
+    from PIL import Image
+
+    for name in (b"caf\xe9", b"tea"):
+        folder = os.path.join(os.fsencode(tmp_path), name)
+        os.mkdir(folder)
+        for n in range(2):
+            Image.new("RGB", (8, 8)).save(os.path.join(folder, b"%d.png" % n).decode("utf-8", "surrogateescape"))
+    refused("class folder whose name is not UTF-8", "data", "list", tmp_path)
+    data = tiny.data()
+    names = np.array(["a", "b\ud800", "c"])
+    np.savez(tmp_path / "a.npz", x=data.x, y=data.y, x_test=data.x_test, y_test=data.y_test, classes=names)
+    refused("not UTF-8", "data", "list", tmp_path / "a.npz")
+    refused("not UTF-8", "train", "--data", "\udcff")
+
+
+def test_results_outside_of_a_clone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    refused("no results on record.*run this in a clone", "results")
+    refused("write it first", "results", "--check")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_foreign_config_is_named_and_skipped_by_the_report(trained, tmp_path):
+    for name, text in (("a", "theme = 'dark'\n"), ("b", "no TOML at all"), ("c", "epochs = 'many'\n")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.toml").write_text(text)
+    page = tmp_path / "report.html"
+    result = run("report", tmp_path / "a", tmp_path / "b", tmp_path / "c", trained, "--out", page, "--quiet")
+    assert result.exit_code == 0, result.output
+    lines = result.stderr.splitlines()
+    assert len(lines) == 3
+    for name, line in zip("abc", lines, strict=True):
+        assert line.startswith("warning: skipped: ")
+        assert str(tmp_path / name / "config.toml") in line
+    assert "cnn on bars.npz" in page.read_text()
+    result = run("report", tmp_path / "a", "--out", page, "--quiet")
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[-1].startswith("error: there is no run to report on")
+    refused(r"a/config.toml is not that of a run: unknown setting: 'theme'", "plot", tmp_path / "a")
+
+
+def test_a_client_that_resets_its_connection(capfd):
+    from imlp.commands import explore
+
+    with explore._server(b"x" * 50_000_000, 0) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        for _ in range(3):
+            with socket.create_connection(server.server_address, timeout=10) as client:
+                client.sendall(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n")
+                client.recv(1000)
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        server.shutdown()
+        thread.join()
+    assert capfd.readouterr().err == ""
+
+
+def test_benchmarks_refuse_numbers_that_measure_nothing():
+    needs("accel")
+    for arguments, match in (
+        (["priors", "--repeats", "0"], "--repeats is 0; give 2 to"),
+        (["priors", "--device", "privateuseone"], "does not work"),
+    ):
+        done = subprocess.run(
+            [sys.executable, f"benchmarks/{arguments[0]}.py", *arguments[1:]],
+            cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 2
+        assert re.fullmatch("error: [^\n]*\n", done.stderr)
+        assert match in done.stderr
