@@ -31,9 +31,9 @@ from imlp.train.lanes import Mixer
 from imlp.train.path import PLAYS, PriorPath
 
 SAVED = ("active", "epoch", "step", "rows", "stopped", "times")  # of a State, beside its models and losses
-OWN = (  # the files of a run
-    "config.toml", "env.json", "metrics.jsonl", "times.jsonl", "result.json", "run.png", "checkpoint", "stopped-lane*",
-    "tensorboard", "lane*.*", "prior.*", "prior-path", "plays.json", "error.log", ".*.part",
+OWN = (  # the files of a run, in the order in which they are deleted: what is left at any moment is a run or none
+    "result.json", "checkpoint", "stopped-lane*", "prior-path", "plays.json", "env.json", "metrics.jsonl",
+    "times.jsonl", "run.png", "tensorboard", "lane*.*", "prior.*", "error.log", ".*.part", "config.toml",
 )  # fmt: skip
 LOG = "error.log"  # of a run of a sweep that has failed: the traceback
 ORDER, CROPS = 1, 2  # streams of the seed; 0 is the initial weights
@@ -102,10 +102,12 @@ class Trainer:
         loaded = checkpoint.newest(self.folder / "checkpoint", lambda text: self._tell("warned", text))
         if loaded is not None and (self.folder / PLAYS).exists() and (self.path is None or not self.path.plays):
             raise RunError(f"{self.folder} took its prior from another run of its sweep", "go on with that sweep")
+        if loaded is None:
+            self._write("config.toml", to_toml(self.config))
+        if loaded is None or not (self.folder / "env.json").exists():
+            self._write("env.json", json.dumps(machine.environment(), indent=2) + "\n")
         if loaded is not None:
             return self._restored(*loaded)
-        self._write("config.toml", to_toml(self.config))
-        self._write("env.json", json.dumps(machine.environment(), indent=2) + "\n")
         if self.path is not None and self.path.plays:
             self._write(PLAYS, json.dumps({"prior": self.path.run.name}) + "\n")
         return self._new_state()
@@ -114,7 +116,7 @@ class Trainer:
         """Delete the run in the folder, and nothing that is not one; the lock is held."""
         if (self.folder / "config.toml").exists():
             from_mapping(Config, read(self.folder / "config.toml"))  # refuses a file that only has the name
-        elif any(path.name != ".lock" for path in self.folder.iterdir()):
+        elif any(path.name not in (".lock", LOG) and path.suffix != ".part" for path in self.folder.iterdir()):
             raise RunError(f"{self.folder} is not a run's folder", "--again deletes runs only; choose another --out")
         for path in [path for pattern in OWN for path in self.folder.glob(pattern)]:
             try:
@@ -451,6 +453,11 @@ class Trainer:
     def _tell(self, what: str, *arguments: Any) -> None:
         for callback in self.callbacks:
             getattr(callback, what)(*arguments)
+
+
+def begun(folder: Path) -> bool:
+    """Whether there is anything in a run's folder to resume from; a run without it is started from its first step."""
+    return bool(checkpoint.found(folder / "checkpoint")) or (folder / "result.json").exists()
 
 
 @contextmanager
