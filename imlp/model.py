@@ -162,6 +162,21 @@ def loaded(network: Network, arrays: Mapping[str, Any], *, dense: bool, convert:
     return Model(network, dense, lanes, parameters, first, second, int(arrays["adam.step"]))
 
 
+def not_finite(model: Model) -> dict[int, str]:
+    """The lanes (0 for a model without them) with a parameter or moment that is not finite, and its layer.
+
+    Of several layers the first one. One lane at a time, so that it takes little room.
+    """
+    found: dict[int, str] = {}
+    for name in model.parameters:
+        for group in (model.parameters, model.first, model.second):
+            lanes = [group[name]] if model.lanes is None else group[name]
+            for lane, own in enumerate(lanes):
+                if lane not in found and not (abs(own) < np.inf).all():
+                    found[lane] = name.rpartition(".")[0]
+    return found
+
+
 def refuse_non_finite(
     model: Model, x: Any, loss: Any, forward: Callable[..., Any], to_numpy: Callable[[Any], Any]
 ) -> None:

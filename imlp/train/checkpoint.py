@@ -18,6 +18,7 @@ from imlp.errors import RunError
 from imlp.files import make_folder, whole_file
 
 KEPT = 2
+DAMAGED = (OSError, SafetensorError, ValueError, KeyError, TypeError)  # what `load` raises then
 
 
 def save(folder: Path, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any]) -> Path:
@@ -48,7 +49,7 @@ def newest(folder: Path, warn: Callable[[str], None]) -> tuple[dict[str, np.ndar
     for path in paths:
         try:
             return load(path)
-        except (OSError, SafetensorError, ValueError, KeyError) as error:
+        except DAMAGED as error:
             warn(f"the checkpoint {path} is damaged ({error}); going back to the one before it")
     if paths:
         raise RunError(f"no checkpoint in {folder} is whole", "start the run anew: with --again, or in another folder")

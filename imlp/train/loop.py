@@ -22,7 +22,7 @@ from filelock import FileLock, Timeout
 from imlp.backend import backend as get_backend
 from imlp.errors import FileError, NonFiniteError, RunError
 from imlp.files import write_whole
-from imlp.model import Model
+from imlp.model import Model, not_finite
 from imlp.train import augment, checkpoint, machine
 from imlp.train.callbacks import Callback, Row
 from imlp.train.config import Config, differences, from_mapping, read, to_toml
@@ -228,15 +228,18 @@ class Trainer:
                 self._step(batch)
             state.step += 1
             self._tell("stepped", self, len(batch))
-            if self.stop_requested is not None:
+            late = time.monotonic() - self.saved > 60 * config.save_minutes and state.step < self.steps
+            if (late or self.stop_requested is not None) and self._all_finite():  # if not, the next step finds it
                 self.save()
-                where = f"in epoch {state.epoch + 1} after step {state.step} of {self.steps}"
-                raise Interrupted(f"stopped by {self.stop_requested} {where}", "nothing is lost: go on with --resume")
-            if time.monotonic() - self.saved > 60 * config.save_minutes and state.step < self.steps:
-                self.save()
+                if self.stop_requested is not None:
+                    where = f"in epoch {state.epoch + 1} after step {state.step} of {self.steps}"
+                    problem = f"stopped by {self.stop_requested} {where}"
+                    raise Interrupted(problem, "nothing is lost: go on with --resume")
         self._refuse_non_finite_sums()
+        self._refuse_non_finite_weights()
         trained = time.monotonic()
-        rows, spent = self._close_epoch()
+        with np.errstate(over="ignore", invalid="ignore"):
+            rows, spent = self._close_epoch()
         state.rows += rows
         state.epoch, state.step = state.epoch + 1, 0
         self._reset_losses(state)
@@ -264,7 +267,8 @@ class Trainer:
                 losses.append(self.backend.train_step(state.lanes, x, y, **settings))
                 break
             except NonFiniteError as error:
-                self._stop_lanes(error)
+                where = f"its loss is not finite in epoch {state.epoch + 1}, step {state.step + 1}"
+                self._stop_lanes(dict.fromkeys(error.lanes, error.layer), state.step + 1, f"{where}, from {{}} on")
         for total, loss in zip(state.losses, losses, strict=True):
             total += loss * len(batch)
         due = self.mixer.due_after_step(state.active, state.epoch * self.steps + state.step + 1)
@@ -281,16 +285,17 @@ class Trainer:
         try:
             loss = self.backend.train_step(state.prior, x, y, **settings)
         except NonFiniteError as error:
-            raise self._prior_failed(f", step {state.step + 1}, from {error.layer} on") from error
+            where = f"in epoch {state.epoch + 1}, step {state.step + 1}, from {error.layer} on"
+            raise self._prior_failed(f"loss is not finite {where}") from error
         if path is not None and state.step + 1 in path.moments(state.epoch):
             arrays = {name: self.backend.to_numpy(p) for name, p in state.prior.parameters.items()}
             path.record(state.epoch, state.step + 1, arrays)
         return loss
 
-    def _prior_failed(self, where: str) -> RunError:
-        kept = "its last good state is in checkpoint/; " if checkpoint.found(self.folder / "checkpoint") else ""
-        problem = f"the prior's loss is not finite in epoch {self.state.epoch + 1}{where}"
-        return RunError(problem, f"{kept}try a smaller --lr")
+    def _prior_failed(self, how: str) -> RunError:
+        good = any(_finite(_part(arrays, "prior/")) for arrays, _ in self._whole_checkpoints())
+        kept = "its last good state is in checkpoint/; " if good else ""
+        return RunError(f"the prior's {how}", f"{kept}try a smaller --lr")
 
     @property
     def _check_finite(self) -> bool:
@@ -300,26 +305,40 @@ class Trainer:
     def _refuse_non_finite_sums(self) -> None:
         """What the checks of some steps have missed shows in the epoch's sum; nothing of it may reach a checkpoint."""
         sums = [np.atleast_1d(self.backend.to_numpy(total)) for total in self.state.losses]
+        how = f"loss is not finite in epoch {self.state.epoch + 1}"
         if not np.isfinite(sums[0]).all():
-            raise self._prior_failed("")
+            raise self._prior_failed(how)
         wrong = np.flatnonzero(~np.isfinite(sums[1])).tolist() if len(sums) > 1 else []
-        if wrong:
-            self._stop_lanes(NonFiniteError(wrong, "an earlier step"))
+        self._stop_lanes(dict.fromkeys(wrong, "an earlier step"), self.steps, f"its {how}")
 
-    def _stop_lanes(self, error: NonFiniteError) -> None:
-        """Take lanes whose loss is not finite out of the stack; the others go on as if nothing had happened."""
+    def _refuse_non_finite_weights(self) -> None:
+        """What the last step of an epoch, or the mixing after it, has done shows in no loss of that epoch."""
+        state, when = self.state, f"after epoch {self.state.epoch + 1}, in {{}}"
+        for layer in not_finite(state.prior).values():
+            raise self._prior_failed(f"weights are not finite {when.format(layer)}")
+        if state.lanes is not None:
+            self._stop_lanes(not_finite(state.lanes), self.steps, f"its weights are not finite {when}")
+
+    def _all_finite(self) -> bool:
+        """Whether this is a state to save: a checkpoint never holds a number that is not finite."""
+        return not any(not_finite(model) for model in (self.state.prior, self.state.lanes) if model is not None)
+
+    def _stop_lanes(self, layers: dict[int, str], step: int, how: str) -> None:
+        """Take lanes, each with the layer that broke it, out of the stack; the others go on as if nothing had happened.
+
+        `how` tells the user, with a place for the layer.
+        """
         state = self.state
-        assert state.lanes is not None
-        for index in error.lanes:
+        for index, layer in layers.items():
             lane = state.active[index]
-            where = {"lane": lane, "epoch": state.epoch + 1, "step": state.step + 1, "layer": error.layer}
+            where = {"lane": lane, "epoch": state.epoch + 1, "step": step, "layer": layer}
             checkpoint.save(self.folder / f"stopped-lane{lane}", self._last_good(lane), where)
             state.stopped.append(where)
-            place = f"in epoch {where['epoch']}, step {where['step']}, from {error.layer} on"
-            title = self.config.lanes[lane].title
             kept_in = f"its last good state is in stopped-lane{lane}/"
-            self._tell("warned", f"lane {lane} ({title}) stopped: its loss is not finite {place}; {kept_in}")
-        self._drop(error.lanes)
+            title = self.config.lanes[lane].title
+            self._tell("warned", f"lane {lane} ({title}) stopped: {how.format(layer)}; {kept_in}")
+        if layers:
+            self._drop(list(layers))
 
     def retire(self, lane: int, reason: str) -> None:
         """Take a lane out of the run, from a callback's `started` or `epoch_ended`; the others go on as before.
@@ -345,28 +364,38 @@ class Trainer:
 
     def _last_good(self, lane: int) -> dict[str, np.ndarray]:
         """The lane as the newest checkpoint has it in which all its numbers are finite; else as it began."""
-        for path in checkpoint.found(self.folder / "checkpoint"):
-            saved, state = checkpoint.load(path)
+        for saved, state in self._whole_checkpoints():
             if lane in state["active"]:
-                at = state["active"].index(lane)
-                own = {name[6:]: array for name, array in saved.items() if name.startswith("lanes/")}
+                at, own = state["active"].index(lane), _part(saved, "lanes/")
                 arrays = {name: array if array.ndim == 0 else array[at : at + 1] for name, array in own.items()}
-                if all(np.isfinite(array).all() for array in arrays.values()):
+                if _finite(arrays):
                     return arrays
         found: dict[str, np.ndarray] = self.backend.export(self.backend.select(self._new_state().lanes, [lane]))
         return found
+
+    def _whole_checkpoints(self) -> Iterator[tuple[dict[str, np.ndarray], dict[str, Any]]]:
+        """Arrays and state of each checkpoint that is not damaged, the newest first."""
+        for path in checkpoint.found(self.folder / "checkpoint"):
+            try:
+                yield checkpoint.load(path)
+            except checkpoint.DAMAGED:
+                continue
 
     def _close_epoch(self) -> tuple[list[Row], dict[str, float]]:
         """Evaluate, mix, evaluate again, measure the bias; the rows of `metrics.jsonl` and where the time went."""
         state = self.state
         clock = [time.monotonic()]
         due = self.mixer.due_after_epoch(state.active, state.epoch)
-        before = self._evaluate([state.prior, state.lanes] if due else [state.prior])
+        (correct, loss), *others = self._evaluate([state.prior, state.lanes] if due else [state.prior])
+        if not np.isfinite(loss).all():
+            raise self._prior_failed(f"test loss is not finite after epoch {state.epoch + 1}")
+        before = {lane: count for counts, _ in others for lane, count in zip(state.active, counts, strict=True)}
         clock.append(time.monotonic())
         if due and state.lanes is not None:
             self.mixer.mix(self.backend, state.lanes, state.prior, state.active, due, state.epoch)
+            self._refuse_non_finite_weights()
         clock.append(time.monotonic())
-        after = before[:1] + self._evaluate([state.lanes])
+        after = self._evaluate_lanes()
         clock.append(time.monotonic())
         bias = self._bias()
         clock.append(time.monotonic())
@@ -374,18 +403,17 @@ class Trainer:
         n = len(self.data.x_test)
         sums = [np.atleast_1d(self.backend.to_numpy(total)) / len(self.data.x) for total in state.losses]
         common = {"epoch": state.epoch + 1}
-        correct, loss = after[0]
         path = self.path
         trained = path.train_loss(state.epoch) if path is not None and path.plays else float(sums[0][0])
         prior = {**common, "lane": "prior", "name": "prior", "train_loss": trained}
         rows = [{**prior, "test_accuracy": float(correct[0] / n), "test_loss": float(loss[0] / n)}]
         for index, lane in enumerate(state.active):
-            was = before[1] if due else after[1]
+            was, now = before.get(lane, after[lane][0]), after[lane]
             rows.append({
                 **common, "lane": lane, "name": self.config.lanes[lane].title,
                 "alpha": self.mixer.alphas(lane, state.epoch), "train_loss": float(sums[1][index]),
-                "test_accuracy_before": float(was[0][index] / n), "test_accuracy": float(after[1][0][index] / n),
-                "test_loss": float(after[1][1][index] / n),
+                "test_accuracy_before": float(was / n), "test_accuracy": float(now[0] / n),
+                "test_loss": float(now[1] / n),
                 "bias": {layer: {key: value[index] for key, value in found.items()} for layer, found in bias.items()},
             })  # fmt: skip
         names = ("evaluate", "mix", "evaluate", "meter")
@@ -393,6 +421,15 @@ class Trainer:
         for name, (start, end) in zip(names, pairwise(clock), strict=True):
             spent[name] += end - start
         return rows, spent
+
+    def _evaluate_lanes(self) -> dict[int, tuple[Any, Any]]:
+        """Correct answers and summed losses by lane; lanes whose test loss is not finite are stopped."""
+        state = self.state
+        found = [pair for part in self._evaluate([state.lanes]) for pair in zip(*part, strict=True)]
+        by_lane = dict(zip(state.active, found, strict=True))
+        wrong = {index: "the test loss" for index, (_, loss) in enumerate(found) if not np.isfinite(loss)}
+        self._stop_lanes(wrong, self.steps, f"its test loss is not finite after epoch {state.epoch + 1}")
+        return by_lane
 
     def _evaluate(self, models: Iterable[Model | None]) -> list[tuple[np.ndarray, np.ndarray]]:
         """Correct answers and summed losses on the test images, `(1,)` or one a lane, for each model that is there."""
@@ -453,6 +490,14 @@ class Trainer:
     def _tell(self, what: str, *arguments: Any) -> None:
         for callback in self.callbacks:
             getattr(callback, what)(*arguments)
+
+
+def _part(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+
+def _finite(arrays: dict[str, np.ndarray]) -> bool:
+    return all(np.isfinite(array).all() for array in arrays.values())
 
 
 def begun(folder: Path) -> bool:

@@ -14,7 +14,9 @@ import pytest
 import tiny
 from conftest import needs
 from safetensors.numpy import load_file
+from typer.testing import CliRunner
 
+from imlp.cli import app
 from imlp.errors import RunError
 from imlp.train import checkpoint
 from imlp.train.callbacks import Callback
@@ -293,6 +295,98 @@ def test_a_loss_that_is_not_finite_stops_the_lane_and_not_the_run(backend, tmp_p
     for row in result["models"]:  # the others end as if nothing had happened
         assert row["test_accuracy"] == last[row["lane"]]["test_accuracy"]
         assert row["test_loss"] == pytest.approx(last[row["lane"]]["test_loss"], rel=1e-9)
+
+
+class PoisonPrior(Poison):
+    """The same for the prior."""
+
+    def __init__(self, steps: int, name: str):
+        super().__init__(steps, 0, name)
+
+    def stepped(self, trainer: Trainer, images: int) -> None:
+        self.left -= 1
+        if self.left == 0:
+            trainer.state.prior.parameters[self.name][..., 0] = np.nan
+
+
+def all_finite(folder: Path) -> bool:
+    paths = list(folder.rglob("*.safetensors"))
+    return all(np.isfinite(array).all() for path in paths for array in checkpoint.load(path)[0].values())
+
+
+@pytest.mark.parametrize("backend", ["reference", "accel"])
+@pytest.mark.parametrize("steps", [4, 12])
+def test_weights_that_the_last_step_of_an_epoch_broke_are_neither_saved_nor_reported(backend, steps, tmp_path):
+    if backend == "accel":
+        needs("accel")
+    warnings = Warnings()
+    trainer = tiny.run(tmp_path, Poison(steps, 1, "conv2.weight"), warnings, backend=backend, lanes=LANES)
+    assert trainer.state.stopped == [{"lane": 1, "epoch": steps // 4, "step": 4, "layer": "conv2"}]
+    assert f"stopped: its weights are not finite after epoch {steps // 4}, in conv2; its last good" in warnings.texts[0]
+    assert all_finite(tmp_path)
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [row["epoch"] for row in rows if row["lane"] == 1] == list(range(1, steps // 4))
+    assert [row["lane"] for row in rows if row["epoch"] == 3] == ["prior", 0, 2, 3]
+
+
+@pytest.mark.parametrize(("steps", "kept"), [(4, ""), (8, r"its last good state is in checkpoint/; ")])
+def test_a_prior_that_the_last_step_of_an_epoch_broke_ends_the_run(steps, kept, tmp_path):
+    message = rf"the prior's weights are not finite after epoch {steps // 4}, in conv2; {kept}try a smaller --lr"
+    with pytest.raises(RunError, match=message):
+        tiny.run(tmp_path, PoisonPrior(steps, "conv2.weight"), lanes=LANES)
+    assert all_finite(tmp_path)
+    assert not (tmp_path / "result.json").exists()
+
+
+def test_a_state_that_is_not_finite_is_not_saved_when_the_run_is_stopped(tmp_path):
+    """The next step finds the lane, and only then the run stops: it ends as one that nobody stopped."""
+    poison = {"lane": 1, "name": "conv2.weight"}
+    tiny.run(tmp_path / "whole", Poison(6, **poison), Warnings(), lanes=LANES)
+    with pytest.raises(Interrupted, match="in epoch 2 after step 3 of 4"):
+        tiny.run(tmp_path / "a", Poison(6, **poison), StopAt(6), Warnings(), lanes=LANES)
+    assert all_finite(tmp_path)
+    tiny.run(tmp_path / "a", lanes=LANES, resume=True)
+    assert_same_outcome(tmp_path / "whole", tmp_path / "a")
+
+
+def test_a_test_loss_that_is_not_finite_stops_the_lane(tmp_path):
+    """Weights that are finite, but so large that the logits of the test images are not."""
+
+    class Grow(Callback):
+        def stepped(self, trainer: Trainer, images: int) -> None:
+            if trainer.state.step == 4:
+                trainer.state.lanes.parameters["head.weight"][2] = 1e308
+
+    warnings = Warnings()
+    trainer = tiny.run(tmp_path, Grow(), warnings, lanes=tiny.lanes(0, 0.5, 1), epochs=1)
+    assert trainer.state.stopped == [{"lane": 2, "epoch": 1, "step": 4, "layer": "the test loss"}]
+    assert "NaN" not in (tmp_path / "metrics.jsonl").read_text()
+    assert "its test loss is not finite after epoch 1; its last good state is in stopped-lane2/" in warnings.texts[0]
+
+
+def test_a_damaged_checkpoint_does_not_keep_a_lane_from_being_stopped(tmp_path):
+    class Damage(Callback):
+        def epoch_ended(self, trainer: Trainer, rows, seconds) -> None:
+            for path in checkpoint.found(tmp_path / "checkpoint"):
+                path.write_bytes(b"damaged")
+
+    trainer = tiny.run(tmp_path, Poison(6, 1, "conv2.weight"), Damage(), Warnings(), lanes=LANES)
+    assert [stop["lane"] for stop in trainer.state.stopped] == [1]
+    assert all_finite(tmp_path / "stopped-lane1")
+
+
+@pytest.mark.parametrize("settings", ["--lr 1e38 --epochs 1", "--lr 1e38 --epochs 3"])
+def test_a_learning_rate_that_breaks_everything_is_an_error(settings, tmp_path):
+    needs("accel")
+    data = tiny.save_npz(tmp_path / "bars.npz")
+    options = ["--options=width=64", "--options=strides=[1,2,2]", "--batch=16", "--train-size=16", "--no-verify"]
+    arguments = ["train", f"--data={data}", f"--out={tmp_path / 'run'}", *options, *settings.split()]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[-1].startswith("error: the prior's")
+    assert "not finite after epoch 1" in result.stderr
+    assert "last good state" not in result.stderr
+    assert not list((tmp_path / "run").glob("checkpoint/*"))
 
 
 def test_a_device_that_is_looked_at_now_and_then_saves_no_broken_lane(tmp_path, monkeypatch):
