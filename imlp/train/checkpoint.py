@@ -66,6 +66,18 @@ def load(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     return arrays, json.loads(header["state"])
 
 
+def header(folder: Path) -> dict[str, Any] | None:
+    """The state alone of the newest checkpoint that can be read, or None."""
+    for path in found(folder):
+        try:
+            with safe_open(path, framework="numpy") as file:
+                state: dict[str, Any] = json.loads((file.metadata() or {})["state"])
+                return state
+        except DAMAGED:
+            continue
+    return None
+
+
 def _digest(arrays: Mapping[str, np.ndarray], state: str) -> str:
     sha = hashlib.sha256(state.encode())
     for name in sorted(arrays):

@@ -6,6 +6,7 @@ as well. Order, crops and flips of step `s` of epoch `e` are drawn from `(seed, 
 from any step draws what it would have drawn.
 """
 
+import dataclasses
 import json
 import shutil
 import time
@@ -100,16 +101,18 @@ class Trainer:
         for left_over in (*self.folder.glob(".*.part"), *self.folder.glob("checkpoint/.*.part")):
             left_over.unlink(missing_ok=True)  # of a process that was killed while it wrote; the lock is ours
         loaded = checkpoint.newest(self.folder / "checkpoint", lambda text: self._tell("warned", text))
-        if loaded is not None and (self.folder / PLAYS).exists() and (self.path is None or not self.path.plays):
-            raise RunError(f"{self.folder} took its prior from another run of its sweep", "go on with that sweep")
         if loaded is None:
             self._write("config.toml", to_toml(self.config))
+        else:
+            self._check_identity(loaded[1].get("run"))
         if loaded is None or not (self.folder / "env.json").exists():
             self._write("env.json", json.dumps(machine.environment(), indent=2) + "\n")
         if loaded is not None:
             return self._restored(*loaded)
-        if self.path is not None and self.path.plays:
-            self._write(PLAYS, json.dumps({"prior": self.path.run.name}) + "\n")
+        if self._plays:
+            self._write(PLAYS, json.dumps({"prior": self._plays}) + "\n")
+        else:
+            (self.folder / PLAYS).unlink(missing_ok=True)
         return self._new_state()
 
     def _delete(self) -> None:
@@ -147,6 +150,33 @@ class Trainer:
                 f"{self.folder} holds another run ({'; '.join(changed)})", "choose another folder with --out"
             )
 
+    @property
+    def _plays(self) -> str | None:
+        """The run of its sweep whose prior it takes, if it trains none itself."""
+        return self.path.run.name if self.path is not None and self.path.plays else None
+
+    def _identity(self) -> dict[str, Any]:
+        """What a checkpoint says about the run that it belongs to."""
+        cadences = self.path.cadences if self.path is not None else None
+        return {"config": dataclasses.asdict(self.config), "plays": self._plays, "cadences": cadences}
+
+    def _check_identity(self, said: dict[str, Any] | None) -> None:
+        """Refuse a folder whose files are not those that its checkpoint (of old ones: None) was written beside."""
+        path, remedy = self.folder / "config.toml", "put it back as it was, or choose another folder with --out"
+        if not path.exists():
+            raise RunError(f"{path} is missing, which says what the checkpoints beside it are of", remedy)
+        changed = differences(from_mapping(Config, said["config"]), self.config) if said else []
+        if changed:
+            raise RunError(f"{path} is not that of the checkpoints beside it ({'; '.join(changed)})", remedy)
+        path = self.folder / PLAYS
+        if said and said["plays"] is not None and _read_json(path) != {"prior": said["plays"]}:
+            problem = f"{path} is missing or not what it was: this run took its prior from {said['plays']}"
+            raise RunError(problem, f"put back {json.dumps({'prior': said['plays']})}, or delete {self.folder}")
+        if path.exists() and self._plays is None:
+            raise RunError(f"{self.folder} took its prior from another run of its sweep", "go on with that sweep")
+        if said and self.path is not None:
+            self.path.check(said["cadences"])
+
     def _restored(self, arrays: dict[str, np.ndarray], saved: dict[str, Any]) -> State:
         if saved["data"] != self.data.digest:
             raise RunError(
@@ -179,7 +209,7 @@ class Trainer:
         data |= {"data": self.data.digest, "image": self.data.image, "classes": self.data.n_classes}
         if self.path is not None:
             self.path.sync()
-        checkpoint.save(self.folder / "checkpoint", arrays, {**own, **data, "losses": losses})
+        checkpoint.save(self.folder / "checkpoint", arrays, {**own, **data, "losses": losses, "run": self._identity()})
         self.saved = time.monotonic()
         self.saving = self.saved - begin
 
@@ -214,7 +244,7 @@ class Trainer:
             same = (found["identity"], found["data_digest"]) == (self.config.identity, self.data.digest)
         except (OSError, ValueError, KeyError, TypeError):
             return None
-        return found if same else None
+        return found if same and (self.folder / "config.toml").exists() else None
 
     # One epoch
 
@@ -498,6 +528,14 @@ def _part(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
 
 def _finite(arrays: dict[str, np.ndarray]) -> bool:
     return all(np.isfinite(array).all() for array in arrays.values())
+
+
+def _read_json(path: Path) -> Any:
+    """What a file holds; None for one that is missing or damaged."""
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError, RecursionError):
+        return None
 
 
 def begun(folder: Path) -> bool:

@@ -18,7 +18,7 @@ import numpy as np
 
 from imlp.errors import AlphaError, ConfigError, FileError, ImlpError, RunError
 from imlp.files import make_folder, write_whole
-from imlp.train import machine
+from imlp.train import checkpoint, machine
 from imlp.train.callbacks import Callback, Row
 from imlp.train.config import Config, Lane
 from imlp.train.data import Dataset
@@ -253,6 +253,7 @@ def _path(task: Task, trainer: Trainer) -> PriorPath | None:
     options: dict[str, Any] = {"steps": trainer.steps, "dtype": trainer.dtype, "plays": plays}
     path = PriorPath(task.recorder, trainer.network, own if plays else task.cadences, **options)
     if plays:
+        path.check(((checkpoint.header(task.recorder / "checkpoint") or {}).get("run") or {}).get("cadences"))
         return path if path.complete(epochs) and (is_player(task) or not started) else None
     if not path.folder.is_dir():
         make_folder(task.folder)
