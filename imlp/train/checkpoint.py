@@ -6,6 +6,7 @@ noticed and the one before it is taken.
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from imlp.errors import RunError
 from imlp.files import make_folder, whole_file
 
 KEPT = 2
+NAME = re.compile(r"epoch(\d+)-step(\d+)\.safetensors")
 DAMAGED = (OSError, SafetensorError, ValueError, KeyError, TypeError)  # what `load` raises then
 
 
@@ -40,7 +42,9 @@ def save(folder: Path, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any
 
 def found(folder: Path) -> list[Path]:
     """The checkpoints of a folder, the newest first."""
-    return sorted(folder.glob("epoch*-step*.safetensors"), reverse=True)
+    numbered = ((NAME.fullmatch(path.name), path) for path in folder.glob("epoch*-step*.safetensors"))
+    ordered = sorted(((int(match[1]), int(match[2])), path) for match, path in numbered if match)
+    return [path for _, path in reversed(ordered)]
 
 
 def newest(folder: Path, warn: Callable[[str], None]) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:

@@ -107,6 +107,16 @@ def test_the_last_two_checkpoints_are_kept(tmp_path):
     assert names == ["epoch00003-step000000.safetensors", "epoch00002-step000000.safetensors"]
 
 
+def test_the_newest_checkpoint_is_that_of_the_largest_number(tmp_path):
+    """Beyond 99,999 epochs and 999,999 steps names grow longer."""
+    arrays = {"x": np.zeros(2)}
+    for epoch, step in ((99_999, 0), (100_000, 999_999), (100_000, 1_000_000)):
+        checkpoint.save(tmp_path, arrays, {"epoch": epoch, "step": step})
+    names = [path.stem for path in checkpoint.found(tmp_path)]
+    assert names == ["epoch100000-step1000000", "epoch100000-step999999"]
+    assert checkpoint.newest(tmp_path, pytest.fail)[1] == {"epoch": 100_000, "step": 1_000_000}
+
+
 def changed_state(content: bytes) -> bytes:
     assert b"test_loss" in content
     return content.replace(b"test_loss", b"test_lass", 1)
