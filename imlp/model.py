@@ -132,10 +132,13 @@ def runs(alphas: Sequence[float | None]) -> Iterator[tuple[slice, list[float]]]:
 
 def exported(model: Model, to_numpy: Callable[[Any], np.ndarray]) -> dict[str, np.ndarray]:
     """Everything that it takes to go on exactly, by name: `conv1.weight`, ..., `adam.first.conv1.weight`, ...."""
+    return {name: np.array(array) for name, array in shared(model, to_numpy).items()}
+
+
+def shared(model: Model, to_numpy: Callable[[Any], np.ndarray]) -> dict[str, np.ndarray]:
+    """The same, but not copied where that can be: what changes the model changes them."""
     groups = {"": model.parameters, "adam.first.": model.first, "adam.second.": model.second}
-    arrays = {
-        prefix + name: to_numpy(array).copy() for prefix, group in groups.items() for name, array in group.items()
-    }
+    arrays = {prefix + name: to_numpy(array) for prefix, group in groups.items() for name, array in group.items()}
     return arrays | {"adam.step": np.array(model.step)}
 
 

@@ -23,7 +23,7 @@ from filelock import FileLock, Timeout
 from imlp.backend import backend as get_backend
 from imlp.errors import FileError, NonFiniteError, RunError
 from imlp.files import write_whole
-from imlp.model import Model, not_finite
+from imlp.model import Model, not_finite, shared
 from imlp.train import augment, checkpoint, machine
 from imlp.train.callbacks import Callback, Row
 from imlp.train.config import Config, differences, from_mapping, read, to_toml
@@ -31,6 +31,7 @@ from imlp.train.data import Dataset
 from imlp.train.lanes import Mixer
 from imlp.train.path import PLAYS, PriorPath
 
+MOMENTS = ("adam.first.", "adam.second.")  # how the names of Adam's moments begin
 SAVED = ("active", "epoch", "step", "rows", "stopped", "times")  # of a State, beside its models and losses
 OWN = (  # the files of a run, in the order in which they are deleted: what is left at any moment is a run or none
     "result.json", "checkpoint", "stopped-lane*", "prior-path", "plays.json", "env.json", "metrics.jsonl",
@@ -79,14 +80,17 @@ class Trainer:
     def run(self, *, resume: bool = False, again: bool = False) -> dict[str, Any]:
         """Train to the end and write `result.json`; `resume` goes on with the run in the folder, `again` deletes it."""
         with locked(self.folder), machine.settings(self.config), machine.out_of_memory_explained(self):
+            machine.check_memory(self)
             if again:
                 self._delete()
             self.saved, self.saving = time.monotonic(), 0.0
             self.state = self._start(resume)
             self._place_data()
             self._tell("started", self)
-            while self.state.epoch < self.config.epochs and not self._all_retired:
+            while not self._ended:
                 self._epoch()
+            if self._all_retired:
+                self.save()
             result = self._result()
             self._write("result.json", json.dumps(result, indent=2) + "\n")
             self._tell("ended", self, result)
@@ -95,7 +99,7 @@ class Trainer:
     # Starting, and going on
 
     def _start(self, resume: bool) -> State:
-        self._check_same()
+        self._check_same(resume)
         if checkpoint.found(self.folder / "checkpoint") and not resume:
             raise RunError(f"there is a run in {self.folder}", "go on with it: --resume; or start it anew: --again")
         for left_over in (*self.folder.glob(".*.part"), *self.folder.glob("checkpoint/.*.part")):
@@ -108,7 +112,11 @@ class Trainer:
         if loaded is None or not (self.folder / "env.json").exists():
             self._write("env.json", json.dumps(machine.environment(), indent=2) + "\n")
         if loaded is not None:
-            return self._restored(*loaded)
+            state = self._restored(*loaded)
+            if self._extends(from_mapping(Config, read(self.folder / "config.toml"))):
+                (self.folder / "result.json").unlink(missing_ok=True)
+                self._write("config.toml", to_toml(self.config))
+            return state
         if self._plays:
             self._write(PLAYS, json.dumps({"prior": self._plays}) + "\n")
         else:
@@ -139,16 +147,27 @@ class Trainer:
     def dtype(self) -> str:
         return "float64" if self.config.backend == "reference" else self.config.dtype
 
-    def _check_same(self) -> None:
-        """Refuse a folder that holds another run, with what is different."""
+    def _check_same(self, resume: bool) -> None:
+        """Refuse a folder that holds another run, with what is different; to resume, it may have more epochs now."""
         path = self.folder / "config.toml"
         if not path.exists():
             return
-        changed = differences(from_mapping(Config, read(path)), self.config)
-        if changed:
+        there: Config = from_mapping(Config, read(path))
+        changed = differences(there, self.config)
+        resumed = resume and checkpoint.found(self.folder / "checkpoint")
+        if changed and not (resumed and self._extends(there)):
             raise RunError(
                 f"{self.folder} holds another run ({'; '.join(changed)})", "choose another folder with --out"
             )
+
+    def _extends(self, there: Config) -> bool:
+        """Whether this is that run with more epochs, and all lanes were mixed then as they are with more epochs."""
+        longer = there.epochs < self.config.epochs
+        if not longer or differences(dataclasses.replace(there, epochs=self.config.epochs), self.config):
+            return False
+        earlier = Mixer(self.network, there.lanes, there.epochs)
+        lanes, epochs = range(len(there.lanes)), range(there.epochs)
+        return all(earlier.alphas(lane, e) == self.mixer.alphas(lane, e) for lane in lanes for e in epochs)
 
     @property
     def _plays(self) -> str | None:
@@ -165,8 +184,9 @@ class Trainer:
         path, remedy = self.folder / "config.toml", "put it back as it was, or choose another folder with --out"
         if not path.exists():
             raise RunError(f"{path} is missing, which says what the checkpoints beside it are of", remedy)
-        changed = differences(from_mapping(Config, said["config"]), self.config) if said else []
-        if changed:
+        there: Config = from_mapping(Config, said["config"]) if said else self.config
+        changed = differences(there, self.config)
+        if changed and not self._extends(there):
             raise RunError(f"{path} is not that of the checkpoints beside it ({'; '.join(changed)})", remedy)
         path = self.folder / PLAYS
         if said and said["plays"] is not None and _read_json(path) != {"prior": said["plays"]}:
@@ -187,11 +207,19 @@ class Trainer:
         for name, array in arrays.items():
             group, _, rest = name.partition("/")
             groups[group][rest] = array
+        own = {name: saved[name] for name in SAVED}
+        if not any(name.startswith(MOMENTS) for name in groups["prior"]):
+            if saved["epoch"] < self.config.epochs and saved["active"]:
+                problem = f"{self.folder} ended after {saved['epoch']} epochs and kept its weights, not Adam's moments"
+                remedy = "train all epochs again, with --again; with --keep-moments more can be added later"
+                raise RunError(problem, remedy)
+            for part in groups.values():
+                names = [name for name in part if not name.startswith("adam.")]
+                part |= {prefix + name: np.zeros_like(part[name]) for prefix in MOMENTS for name in names}
         place = {"dtype": self.dtype, "device": self.device}
         prior = self.backend.load(self.network, groups["prior"], dense=False, **place)
         lanes = self.backend.load(self.network, groups["lanes"], dense=True, **place) if groups["lanes"] else None
         losses = [self.backend.place(np.array(sums), device=self.device) for sums in saved["losses"]]
-        own = {name: saved[name] for name in SAVED}
         state = State(prior, lanes, losses=losses, **own)
         self._write_lines("metrics.jsonl", state.rows)
         self._write_lines("times.jsonl", state.times)
@@ -200,16 +228,20 @@ class Trainer:
     def save(self) -> None:
         """Write a checkpoint of where the run is."""
         state, begin = self.state, time.monotonic()
-        arrays = {f"prior/{name}": array for name, array in self.backend.export(state.prior).items()}
-        if state.lanes is not None:
-            arrays |= {f"lanes/{name}": array for name, array in self.backend.export(state.lanes).items()}
+        whole = self.config.keep_moments or not self._ended
+        arrays: dict[str, np.ndarray] = {}
+        for kind, model in (("prior/", state.prior), ("lanes/", state.lanes)):
+            if model is not None:
+                numbers = shared(model, self.backend.to_numpy)  # there may be no room for copies
+                arrays |= {kind + name: numbers[name] for name in numbers if whole or not name.startswith(MOMENTS)}
         own = {name: getattr(state, name) for name in SAVED}
         losses = [self.backend.to_numpy(sums).tolist() for sums in state.losses]
         data = {name: getattr(self.data, name).tolist() for name in ("mean", "std")}
         data |= {"data": self.data.digest, "image": self.data.image, "classes": self.data.n_classes}
         if self.path is not None:
             self.path.sync()
-        checkpoint.save(self.folder / "checkpoint", arrays, {**own, **data, "losses": losses, "run": self._identity()})
+        saved = {**own, **data, "losses": losses, "run": self._identity()}
+        checkpoint.save(self.folder / "checkpoint", arrays, saved, keep=checkpoint.KEPT if whole else 1)
         self.saved = time.monotonic()
         self.saving = self.saved - begin
 
@@ -225,6 +257,7 @@ class Trainer:
 
     def seconds_a_step(self, steps: int = 3) -> float:
         """How long a step takes, from a few real ones whose result is thrown away."""
+        machine.check_memory(self)
         with machine.settings(self.config), machine.out_of_memory_explained(self):
             self.state = self._new_state()
             self._place_data()
@@ -379,6 +412,10 @@ class Trainer:
         state = self.state
         self._drop([state.active.index(lane)])
         state.stopped.append({"lane": lane, "epoch": state.epoch, "step": self.steps, "reason": reason})
+
+    @property
+    def _ended(self) -> bool:
+        return self.state.epoch == self.config.epochs or self._all_retired
 
     @property
     def _all_retired(self) -> bool:

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from imlp.cli import app
 from imlp.errors import RunError
-from imlp.train import checkpoint
+from imlp.train import checkpoint, machine
 from imlp.train.callbacks import Callback
 from imlp.train.data import Dataset
 from imlp.train.loop import Interrupted, Trainer
@@ -102,9 +102,60 @@ def test_other_data_are_refused(tmp_path):
 
 
 def test_the_last_two_checkpoints_are_kept(tmp_path):
-    tiny.run(tmp_path, lanes=LANES)
+    tiny.run(tmp_path, lanes=LANES, keep_moments=True)
     names = [path.name for path in checkpoint.found(tmp_path / "checkpoint")]
     assert names == ["epoch00003-step000000.safetensors", "epoch00002-step000000.safetensors"]
+
+
+def test_of_a_run_that_has_ended_the_weights_are_kept(tmp_path):
+    tiny.run(tmp_path / "weights", lanes=LANES)
+    tiny.run(tmp_path / "whole", lanes=LANES, keep_moments=True)
+    (last,) = checkpoint.found(tmp_path / "weights" / "checkpoint")
+    newest, before = checkpoint.found(tmp_path / "whole" / "checkpoint")
+    kept, whole = load_file(last), load_file(newest)
+    moments = {name for name in whole if "/adam.first." in name or "/adam.second." in name}
+    assert kept.keys() == whole.keys() - moments
+    assert all(array.tobytes() == whole[name].tobytes() for name, array in kept.items())
+    assert last.stat().st_size < 0.2 * (newest.stat().st_size + before.stat().st_size)
+    for name in ("metrics.jsonl", "result.json"):
+        assert (tmp_path / "weights" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_a_run_killed_between_its_weights_and_its_result_still_ends(tmp_path):
+    tiny.run(tmp_path, lanes=LANES)
+    before = (tmp_path / "result.json").read_bytes()
+    (tmp_path / "result.json").unlink()
+    tiny.run(tmp_path, lanes=LANES, resume=True)
+    assert (tmp_path / "result.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("backend", ["reference", "accel"])
+def test_with_its_moments_a_run_can_be_given_more_epochs(backend, tmp_path):
+    if backend == "accel":
+        needs("accel")
+    common = {"backend": backend, "lanes": tiny.lanes(0, ("0.3", {"every": "3"}), "list:0.5:0.2"), "keep_moments": True}
+    tiny.run(tmp_path / "whole", **common, epochs=5)
+    tiny.run(tmp_path / "a", **common, epochs=3)
+    tiny.run(tmp_path / "a", **common, epochs=5, resume=True)
+    assert_same_outcome(tmp_path / "whole", tmp_path / "a")
+    for name in ("config.toml", "result.json"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_without_its_moments_it_says_what_is_missing(tmp_path):
+    tiny.run(tmp_path, lanes=LANES[:1])
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    missing = r"ended after 3 epochs and kept its weights, not Adam's moments; .* --again; with --keep-moments"
+    with pytest.raises(RunError, match=missing):
+        tiny.run(tmp_path, lanes=LANES[:1], epochs=4, resume=True)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("alpha", ["decay:0.5:2", "end:1"])
+def test_a_lane_that_depends_on_the_number_of_epochs_is_given_no_more(alpha, tmp_path):
+    tiny.run(tmp_path, lanes=tiny.lanes(alpha), keep_moments=True)
+    with pytest.raises(RunError, match=r"holds another run \(epochs: 3 there, 4 here\)"):
+        tiny.run(tmp_path, lanes=tiny.lanes(alpha), epochs=4, keep_moments=True, resume=True)
 
 
 def test_the_newest_checkpoint_is_that_of_the_largest_number(tmp_path):
@@ -246,7 +297,7 @@ def small_disk(tmp_path):
 def test_a_full_disk_loses_nothing(small_disk, tmp_path):
     data = tiny.save_npz(tmp_path / "bars.npz")
     folder = small_disk / "run"
-    arguments = ["--backend", "reference", "--epochs", "3", "--alpha", "0", "--save-minutes", "100"]
+    arguments = ["--backend", "reference", "--epochs", "4", "--alpha", "0", "--save-minutes", "100"]
     done = subprocess.run(command(folder, data, *arguments), cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stderr
     assert "No space left on device" in done.stderr
@@ -432,14 +483,29 @@ def test_a_prior_that_is_not_finite_ends_the_run_with_the_last_good_state(tmp_pa
     assert all(np.isfinite(array).all() for array in arrays.values())
 
 
-def test_more_lanes_than_memory_are_refused_with_how_many_would_fit(tmp_path):
-    """20,000 lanes of the paper's CNN pair would take some 2.5 TB."""
+def test_more_lanes_than_memory_are_refused_with_how_many_would_fit(tmp_path, monkeypatch):
+    """20,000 lanes of the paper's CNN pair would take some 2.5 TB, and none of it is asked for."""
     needs("accel")
     x, y = np.zeros((8, 3, 32, 32), np.uint8), np.arange(8)
     config = tiny.config(backend="accel", options={}, lanes=tiny.lanes(0.5) * 20_000)
     trainer = Trainer(config, Dataset("black", x, y, x, y, tuple("abcdefgh")), tmp_path)
-    with pytest.raises(RunError, match=r"20000 lanes of cnn need about .* GiB on cpu; about \d+ would fit"):
+    monkeypatch.setattr(Trainer, "_new_state", pytest.fail)
+    for begin in (trainer.run, trainer.seconds_a_step):
+        with pytest.raises(
+            RunError, match=r"20000 lanes of cnn need about .* GiB on cpu, where .* GiB are free; about"
+        ):
+            begin()
+
+
+def test_lanes_that_do_not_fit_are_refused_with_how_many_would(tmp_path, monkeypatch):
+    trainer = Trainer(tiny.config(lanes=tiny.lanes(0, 0.3, 1)), tiny.data(), tmp_path)
+    need = trainer.memory()
+    monkeypatch.setattr(machine, "free_memory", lambda device: need["total"] - 1)
+    with pytest.raises(RunError, match=r"3 lanes of cnn need about .*; about 2 would fit: run the others apart"):
         trainer.run()
+    assert not (tmp_path / "config.toml").exists()
+    monkeypatch.setattr(machine, "free_memory", lambda device: need["total"])
+    trainer.run()
 
 
 def test_an_old_part_of_a_file_does_no_harm(tmp_path):
