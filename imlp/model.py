@@ -132,10 +132,13 @@ def runs(alphas: Sequence[float | None]) -> Iterator[tuple[slice, list[float]]]:
 
 def exported(model: Model, to_numpy: Callable[[Any], np.ndarray]) -> dict[str, np.ndarray]:
     """Everything that it takes to go on exactly, by name: `conv1.weight`, ..., `adam.first.conv1.weight`, ...."""
+    return {name: np.array(array) for name, array in shared(model, to_numpy).items()}
+
+
+def shared(model: Model, to_numpy: Callable[[Any], np.ndarray]) -> dict[str, np.ndarray]:
+    """The same, but not copied where that can be: what changes the model changes them."""
     groups = {"": model.parameters, "adam.first.": model.first, "adam.second.": model.second}
-    arrays = {
-        prefix + name: to_numpy(array).copy() for prefix, group in groups.items() for name, array in group.items()
-    }
+    arrays = {prefix + name: to_numpy(array) for prefix, group in groups.items() for name, array in group.items()}
     return arrays | {"adam.step": np.array(model.step)}
 
 
@@ -164,6 +167,21 @@ def loaded(network: Network, arrays: Mapping[str, Any], *, dense: bool, convert:
             raise ArrayError(problem, "give what export wrote") from error
     parameters, first, second = groups
     return Model(network, dense, lanes, parameters, first, second, int(arrays["adam.step"]))
+
+
+def not_finite(model: Model) -> dict[int, str]:
+    """The lanes (0 for a model without them) with a parameter or moment that is not finite, and its layer.
+
+    Of several layers the first one. One lane at a time, so that it takes little room.
+    """
+    found: dict[int, str] = {}
+    for name in model.parameters:
+        for group in (model.parameters, model.first, model.second):
+            lanes = [group[name]] if model.lanes is None else group[name]
+            for lane, own in enumerate(lanes):
+                if lane not in found and not (abs(own) < np.inf).all():
+                    found[lane] = name.rpartition(".")[0]
+    return found
 
 
 def refuse_non_finite(

@@ -495,11 +495,12 @@ class _Mail(Callback):
         self.sent = self._files()
 
     def send(self) -> None:
-        """Send what is new, the result last, and have deleted what is gone."""
+        """Send what is new, what says which run it is first, the result last, and have deleted what is gone."""
         import ray
 
         files = self._files()
-        for name in sorted(files, key=lambda name: (name == "result.json", "/" not in name, name)):
+        first = ("config.toml", "env.json", "plays.json")  # a checkpoint that comes without them is refused
+        for name in sorted(files, key=lambda name: (name == "result.json", name not in first, "/" not in name, name)):
             if self.sent.get(name) == files[name]:
                 continue
             with open(self.here / name, "rb") as file:

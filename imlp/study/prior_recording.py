@@ -20,6 +20,7 @@ from imlp.files import allocate, make_folder, parse_json, reason, shown, whole_f
 from imlp.networks import Network
 
 FOLDER = "prior-path"  # in the folder of the run that records
+CADENCES = "cadences.json"  # in that folder: the numbers of steps after which the prior is kept, epochs apart
 PLAYS = "plays.json"  # in the folder of a run that plays: the run that records
 
 
@@ -29,7 +30,8 @@ class PriorPath:
     def __init__(self, run: Path, network: Network, needed: Iterable[int], *, steps: int, dtype: str, plays: bool):
         self.run, self.folder, self.plays = run, run / FOLDER, plays
         self.steps, self.dtype, self.needed = steps, np.dtype(dtype), set(needed)
-        self.cadences = self._recorded() or sorted(self.needed)  # a record is finished as it was begun
+        self.recorded = self._recorded()
+        self.cadences = sorted(self.needed) if self.recorded is None else self.recorded  # finished as it was begun
         self.shapes = network.shapes(dense=False)
         self.size = sum(map(prod, self.shapes.values()))
         self.file: tuple[Path, np.ndarray] | None = None
@@ -47,23 +49,36 @@ class PriorPath:
 
     def complete(self, epochs: int) -> bool:
         """Whether every epoch is there, with the steps that these cadences need."""
-        recorded = self._recorded()
-        enough = recorded is not None and (1 in recorded or self.needed <= set(recorded))
+        enough = self.recorded is not None and (1 in self.recorded or self.needed <= set(self.recorded))
         return enough and all(self._path(epoch).exists() for epoch in range(epochs))
 
     def begin(self) -> None:
         """Make the folder, so that a run which is stopped at once goes on with recording."""
         make_folder(self.folder)
-        with write_whole(self.folder / "cadences.json") as file:
+        with write_whole(self.folder / CADENCES) as file:
             file.write(json.dumps(self.cadences).encode())
 
     def _recorded(self) -> list[int] | None:
-        """The cadences of the record that is there."""
-        try:
-            found: list[int] = parse_json((self.folder / "cadences.json").read_bytes())
-            return found
-        except (OSError, ValueError):
+        """The cadences of the record that is there; None: there is none."""
+        if not self.folder.is_dir():
             return None
+        path = self.folder / CADENCES
+        try:
+            found = parse_json(path.read_bytes())
+        except (OSError, ValueError) as error:
+            raise RunError(f"cannot read {path}: {reason(error)}", self._remedy) from error
+        if not isinstance(found, list) or not all(type(every) is int and every >= 1 for every in found):
+            raise RunError(f"{path} holds {found!r:.40}, which is no list of numbers of steps", self._remedy)
+        return sorted(set(found))
+
+    @property
+    def _remedy(self) -> str:
+        return f"put it back as it was, or delete {self.folder}: the prior is then trained again"
+
+    def check(self, said: list[int] | None) -> None:
+        """Refuse a record whose cadences are not those that a checkpoint says; None: it says nothing of them."""
+        if said is not None and said != self.cadences:
+            raise RunError(f"{self.folder / CADENCES} holds {self.cadences}, but was {said}", self._remedy)
 
     def record(self, epoch: int, step: int, parameters: dict[str, np.ndarray]) -> None:
         """Keep the weights after step `step` of the epoch, if they are needed."""
@@ -83,10 +98,10 @@ class PriorPath:
         path, parameters, start = self._path(epoch), {}, 0
         if self.file is None or self.file[0] != path:
             try:
-                self.file = path, np.load(path, mmap_mode="r", allow_pickle=False)
+                self.file = path, self._fitting(np.load(path, mmap_mode="r", allow_pickle=False), epoch)
             except (OSError, ValueError) as error:
-                remedy = "delete the folder of this run and start it anew"
-                raise RunError(f"the prior's path is not in {path}: {reason(error)}", remedy) from error
+                problem = f"{path} does not hold the prior of epoch {epoch + 1}: {reason(error)}"
+                raise RunError(problem, f"delete {self.folder}: the prior is then trained again") from error
         for name, shape in self.shapes.items():
             parameters[name] = np.array(self.file[1][row, start : start + prod(shape)]).reshape(shape)
             start += prod(shape)
@@ -94,8 +109,13 @@ class PriorPath:
 
     def train_loss(self, epoch: int) -> float:
         """What the prior's training loss was, by the run that trained it."""
-        rows = map(parse_json, (self.run / "metrics.jsonl").read_text().splitlines())
-        return next(row["train_loss"] for row in rows if row["epoch"] == epoch + 1 and row["lane"] == "prior")
+        path = self.run / "metrics.jsonl"
+        try:
+            rows = map(parse_json, path.read_text().splitlines())
+            return next(row["train_loss"] for row in rows if row["epoch"] == epoch + 1 and row["lane"] == "prior")
+        except (OSError, ValueError, KeyError, TypeError, StopIteration) as error:
+            problem = f"{path} does not say how well the prior was trained in epoch {epoch + 1}"
+            raise RunError(problem, f"delete {self.folder}: the prior is then trained again") from error
 
     def sync(self) -> None:
         """Make what is recorded durable: a checkpoint is about to say that it is there."""
@@ -110,10 +130,8 @@ class PriorPath:
         path, shape = self._path(epoch).with_suffix(".unfinished"), (len(self.moments(epoch)), self.size)
         if self.file is None or self.file[0] != path:
             try:
-                if path.exists():
-                    allocate(path)
-                    values = np.load(path, mmap_mode="r+", allow_pickle=False)
-                else:
+                values = self._begun(path, epoch)
+                if values is None:
                     with whole_file(path) as new:
                         values = np.lib.format.open_memmap(new, mode="w+", dtype=self.dtype, shape=shape)
                         allocate(new)
@@ -122,6 +140,20 @@ class PriorPath:
                 raise FileError(f"cannot write {shown(path)}: {reason(error)}", "make room on the disk") from error
             self.file = path, values
         return self.file[1]
+
+    def _begun(self, path: Path, epoch: int) -> Any:
+        """The file that an earlier process began; None: there is none, or it was killed while it made it."""
+        try:
+            return self._fitting(np.load(path, mmap_mode="r+", allow_pickle=False), epoch)
+        except (FileNotFoundError, EOFError, ValueError):
+            return None
+
+    def _fitting(self, values: Any, epoch: int) -> Any:
+        """The values of an epoch, if there are as many as it takes."""
+        wanted = (len(self.moments(epoch)), self.size)
+        if values.shape != wanted or values.dtype != self.dtype:
+            raise ValueError(f"it has shape {values.shape} and type {values.dtype}, not {wanted} and {self.dtype}")
+        return values
 
     def _close(self, epoch: int, values: Any) -> None:
         """Give the epoch's file its name, if the run was not killed in between and lost some of it."""

@@ -31,7 +31,7 @@ class Run:
     config: Config
     rows: list[Row]  # metrics.jsonl: a line an epoch and model
     times: list[dict[str, Any]]  # times.jsonl: where each epoch's seconds went
-    env: dict[str, Any]
+    env: dict[str, Any]  # nothing yet for a run that was killed in its first moments
     result: dict[str, Any] | None
 
     @property
@@ -61,6 +61,7 @@ def read_run(folder: Path) -> Run:
     model = {"lane": ("prior", *numbers), "test_accuracy": NUMBER}
     lane = {**model, "epoch": int, "bias": {...: {"share": NUMBER, "random": NUMBER, "distance": NUMBER}}}
     pruned = {"lane": tuple(numbers), "epoch": int}
+    env, finished = folder / "env.json", (folder / "result.json").exists()
     result = {
         "models": [model],
         "stopped": [lambda stop: pruned if "reason" in stop else {**pruned, "step": int, "layer": str}],
@@ -73,8 +74,8 @@ def read_run(folder: Path) -> Run:
             folder / "metrics.jsonl", lambda row: {**model, "epoch": int} if row.get("lane") == "prior" else lane
         ),
         times=_lines(folder / "times.jsonl", {...: NUMBER}),
-        env=read_json(folder / "env.json", {"command": str, "started": str}),
-        result=read_json(path, result) if (path := folder / "result.json").exists() else None,
+        env=read_json(env, {"command": str, "started": str}) if finished or env.exists() else {},
+        result=read_json(folder / "result.json", result) if finished else None,
     )
 
 

@@ -21,11 +21,11 @@ from imlp.files import make_folder, write_whole
 from imlp.study.prior_recording import FOLDER as PATH_FOLDER
 from imlp.study.prior_recording import PLAYS, PriorPath
 from imlp.study.scores import find_runs
-from imlp.train import machine
+from imlp.train import checkpoint, machine
 from imlp.train.callbacks import Callback, Row
 from imlp.train.config import Config, Lane
 from imlp.train.data import Dataset
-from imlp.train.loop import LOG, Interrupted, Trainer
+from imlp.train.loop import LOG, Interrupted, Trainer, begun
 from imlp.train.schedule import Alpha
 
 RANGE = re.compile(r"(?P<first>.+?)\.\.(?P<last>[^:]+):(?P<n>\d+)(?P<kind>log|lin)")
@@ -135,7 +135,7 @@ def _with_record(tasks: list[Task]) -> list[Task]:
     """Where the lanes of a seed take several runs, the first records its prior's path and the others play it."""
     cadences = {lane.steps for task in tasks for lane in task.config.lanes if lane.steps is not None}
     recorder = next((task for task in tasks if (task.folder / PATH_FOLDER).is_dir()), None)
-    fresh = [task for task in tasks if not (task.folder / "config.toml").exists()]
+    fresh = [task for task in tasks if not begun(task.folder)]
     recorder = recorder or (fresh[0] if len(fresh) > 1 else None)
     if recorder is None:
         return tasks
@@ -248,12 +248,14 @@ def _path(task: Task, trainer: Trainer) -> PriorPath | None:
     """The record that the task writes or plays, where that can be."""
     if task.recorder is None:
         return None
-    plays, epochs = task.recorder != task.folder, task.config.epochs
+    plays, epochs, started = task.recorder != task.folder, task.config.epochs, begun(task.folder)
+    if not plays and not started:
+        shutil.rmtree(task.folder / PATH_FOLDER, ignore_errors=True)  # of a process that was killed
     own = {lane.steps for lane in task.config.lanes if lane.steps is not None}
     options: dict[str, Any] = {"steps": trainer.steps, "dtype": trainer.dtype, "plays": plays}
     path = PriorPath(task.recorder, trainer.network, own if plays else task.cadences, **options)
-    started = (task.folder / "config.toml").exists()
     if plays:
+        path.check(((checkpoint.header(task.recorder / "checkpoint") or {}).get("run") or {}).get("cadences"))
         return path if path.complete(epochs) and (is_player(task) or not started) else None
     if not path.folder.is_dir():
         make_folder(task.folder)

@@ -1,46 +1,66 @@
 """Checkpoints: one safetensors file each, its JSON header holding the rest; the last two are kept.
 
+While a run is under way they hold Adam's moments as well; what is left of one that has ended is a single one, without.
+
 A file is written whole or not at all, and carries a SHA-256 of all that it holds, so that one that is damaged is
 noticed and the one before it is taken.
 """
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
 from imlp.errors import RunError
 from imlp.files import make_folder, parse_json, whole_file
 
 KEPT = 2
-DAMAGED = (OSError, SafetensorError, ValueError, KeyError)  # what `load` raises then
+KINDS = {"float32": "F32", "float64": "F64", "int64": "I64"}  # safetensors' names
+NAME = re.compile(r"epoch(\d+)-step(\d+)\.safetensors")
+DAMAGED = (OSError, SafetensorError, ValueError, KeyError, TypeError)  # what `load` raises then
 
 
-def save(folder: Path, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any]) -> Path:
-    """Write arrays and state as the newest checkpoint, then delete all but the last two."""
+def save(folder: Path, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any], *, keep: int = KEPT) -> Path:
+    """Write arrays and state as the newest checkpoint, then delete all but the last `keep`."""
     make_folder(folder)
     contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     path = folder / f"epoch{state['epoch']:05d}-step{state['step']:06d}.safetensors"
     text = json.dumps(dict(state))
     header = {"state": text, "sha256": _digest(contiguous, text)}
     with whole_file(path) as partial:
-        try:
-            save_file(contiguous, partial, metadata=header)
-        except SafetensorError as error:  # what it makes of a full disk
-            raise OSError(str(error)) from error
-    for old in found(folder)[KEPT:]:
+        _write(partial, contiguous, header)
+    for old in found(folder)[keep:]:
         old.unlink(missing_ok=True)
     return path
 
 
+def _write(path: Path, arrays: Mapping[str, np.ndarray], header: Mapping[str, str]) -> None:
+    """A safetensors file, one array after the other: its own writer copies all of them first, twice."""
+    ordered = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))  # so that each one is aligned
+    entries: dict[str, Any] = {"__metadata__": dict(header)}
+    end = 0
+    for name in ordered:
+        begin, end = end, end + arrays[name].nbytes
+        shape, kind = list(arrays[name].shape), KINDS[arrays[name].dtype.name]
+        entries[name] = {"dtype": kind, "shape": shape, "data_offsets": [begin, end]}
+    text = json.dumps(entries).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for name in ordered:
+            file.write(_bytes(arrays[name]))
+
+
 def found(folder: Path) -> list[Path]:
     """The checkpoints of a folder, the newest first."""
-    return sorted(folder.glob("epoch*-step*.safetensors"), reverse=True)
+    numbered = ((NAME.fullmatch(path.name), path) for path in folder.glob("epoch*-step*.safetensors"))
+    ordered = sorted(((int(match[1]), int(match[2])), path) for match, path in numbered if match)
+    return [path for _, path in reversed(ordered)]
 
 
 def newest(folder: Path, warn: Callable[[str], None]) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
@@ -66,9 +86,25 @@ def load(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     return arrays, parse_json(header["state"])
 
 
+def header(folder: Path) -> dict[str, Any] | None:
+    """The state alone of the newest checkpoint that can be read, or None."""
+    for path in found(folder):
+        try:
+            with safe_open(path, framework="numpy") as file:
+                state: dict[str, Any] = parse_json((file.metadata() or {})["state"])
+                return state
+        except DAMAGED:
+            continue
+    return None
+
+
 def _digest(arrays: Mapping[str, np.ndarray], state: str) -> str:
     sha = hashlib.sha256(state.encode())
     for name in sorted(arrays):
         sha.update(f"{name} {arrays[name].dtype} {arrays[name].shape}\n".encode())
-        sha.update(arrays[name].reshape(-1).view(np.uint8).data)
+        sha.update(_bytes(arrays[name]))
     return sha.hexdigest()
+
+
+def _bytes(array: np.ndarray) -> memoryview:
+    return array.reshape(-1).view(np.uint8).data

@@ -140,6 +140,12 @@ class Config:
     compile: bool = _field(False, "Compile the training step (needs a C++ compiler; slow start).", MACHINE)
     deterministic: bool = _field(False, "Use deterministic kernels only, also on CUDA.", MACHINE)
     save_minutes: float = _field(10.0, "Also write a checkpoint within long epochs.", MACHINE, changes_result=False)
+    keep_moments: bool = _field(
+        False,
+        "Keep Adam's moments when a run has ended (three times the room), so that train --resume can add epochs.",
+        MACHINE,
+        changes_result=False,
+    )
 
     def __post_init__(self) -> None:
         lanes = self.lanes if isinstance(self.lanes, (list, tuple)) else (self.lanes,)

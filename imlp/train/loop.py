@@ -6,6 +6,7 @@ as well. Order, crops and flips of step `s` of epoch `e` are drawn from `(seed, 
 from any step draws what it would have drawn.
 """
 
+import dataclasses
 import json
 import shutil
 import time
@@ -23,7 +24,7 @@ from imlp import augment
 from imlp.backend import backend as get_backend
 from imlp.errors import FileError, NonFiniteError, RunError
 from imlp.files import parse_json, write_whole
-from imlp.model import Model
+from imlp.model import Model, not_finite, shared
 from imlp.study.prior_recording import PLAYS, PriorPath
 from imlp.train import checkpoint, machine
 from imlp.train.callbacks import Callback, Row
@@ -31,10 +32,11 @@ from imlp.train.config import Config, differences, from_mapping, read, to_toml
 from imlp.train.data import Dataset
 from imlp.train.lanes import Mixer
 
+MOMENTS = ("adam.first.", "adam.second.")  # how the names of Adam's moments begin
 SAVED = ("active", "epoch", "step", "rows", "stopped", "times")  # of a State, beside its models and losses
-OWN = (  # the files of a run
-    "config.toml", "env.json", "metrics.jsonl", "times.jsonl", "result.json", "run.png", "checkpoint", "stopped-lane*",
-    "tensorboard", "lane*.*", "prior.*", "prior-path", "plays.json", "error.log", ".*.part",
+OWN = (  # the files of a run, in the order in which they are deleted: what is left at any moment is a run or none
+    "result.json", "checkpoint", "stopped-lane*", "prior-path", "plays.json", "env.json", "metrics.jsonl",
+    "times.jsonl", "run.png", "tensorboard", "lane*.*", "prior.*", "error.log", ".*.part", "config.toml",
 )  # fmt: skip
 LOG = "error.log"  # of a run of a sweep that has failed: the traceback
 ORDER, CROPS = 1, 2  # streams of the seed; 0 is the initial weights
@@ -79,14 +81,17 @@ class Trainer:
     def run(self, *, resume: bool = False, again: bool = False) -> dict[str, Any]:
         """Train to the end and write `result.json`; `resume` goes on with the run in the folder, `again` deletes it."""
         with locked(self.folder), machine.settings(self.config), machine.out_of_memory_explained(self):
+            machine.check_memory(self)
             if again:
                 self._delete()
             self.saved, self.saving = time.monotonic(), 0.0
             self.state = self._start(resume)
             self._place_data()
             self._tell("started", self)
-            while self.state.epoch < self.config.epochs and not self._all_retired:
+            while not self._ended:
                 self._epoch()
+            if self._all_retired:
+                self.save()
             result = self._result()
             self._write("result.json", json.dumps(result, indent=2) + "\n")
             self._tell("ended", self, result)
@@ -95,27 +100,35 @@ class Trainer:
     # Starting, and going on
 
     def _start(self, resume: bool) -> State:
-        self._check_same()
+        self._check_same(resume)
         if checkpoint.found(self.folder / "checkpoint") and not resume:
             raise RunError(f"there is a run in {self.folder}", "go on with it: --resume; or start it anew: --again")
         for left_over in (*self.folder.glob(".*.part"), *self.folder.glob("checkpoint/.*.part")):
             left_over.unlink(missing_ok=True)  # of a process that was killed while it wrote; the lock is ours
         loaded = checkpoint.newest(self.folder / "checkpoint", lambda text: self._tell("warned", text))
-        if loaded is not None and (self.folder / PLAYS).exists() and (self.path is None or not self.path.plays):
-            raise RunError(f"{self.folder} took its prior from another run of its sweep", "go on with that sweep")
+        if loaded is None:
+            self._write("config.toml", to_toml(self.config))
+        else:
+            self._check_identity(loaded[1].get("run"))
+        if loaded is None or not (self.folder / "env.json").exists():
+            self._write("env.json", json.dumps(machine.environment(), indent=2) + "\n")
         if loaded is not None:
-            return self._restored(*loaded)
-        self._write("config.toml", to_toml(self.config))
-        self._write("env.json", json.dumps(machine.environment(), indent=2) + "\n")
-        if self.path is not None and self.path.plays:
-            self._write(PLAYS, json.dumps({"prior": self.path.run.name}) + "\n")
+            state = self._restored(*loaded)
+            if self._extends(from_mapping(Config, read(self.folder / "config.toml"))):
+                (self.folder / "result.json").unlink(missing_ok=True)
+                self._write("config.toml", to_toml(self.config))
+            return state
+        if self._plays:
+            self._write(PLAYS, json.dumps({"prior": self._plays}) + "\n")
+        else:
+            (self.folder / PLAYS).unlink(missing_ok=True)
         return self._new_state()
 
     def _delete(self) -> None:
         """Delete the run in the folder, and nothing that is not one; the lock is held."""
         if (self.folder / "config.toml").exists():
             from_mapping(Config, read(self.folder / "config.toml"))  # refuses a file that only has the name
-        elif any(path.name != ".lock" for path in self.folder.iterdir()):
+        elif any(path.name not in (".lock", LOG) and path.suffix != ".part" for path in self.folder.iterdir()):
             raise RunError(f"{self.folder} is not a run's folder", "--again deletes runs only; choose another --out")
         for path in [path for pattern in OWN for path in self.folder.glob(pattern)]:
             try:
@@ -135,16 +148,55 @@ class Trainer:
     def dtype(self) -> str:
         return "float64" if self.config.backend == "reference" else self.config.dtype
 
-    def _check_same(self) -> None:
-        """Refuse a folder that holds another run, with what is different."""
+    def _check_same(self, resume: bool) -> None:
+        """Refuse a folder that holds another run, with what is different; to resume, it may have more epochs now."""
         path = self.folder / "config.toml"
         if not path.exists():
             return
-        changed = differences(from_mapping(Config, read(path)), self.config)
-        if changed:
+        there: Config = from_mapping(Config, read(path))
+        changed = differences(there, self.config)
+        resumed = resume and checkpoint.found(self.folder / "checkpoint")
+        if changed and not (resumed and self._extends(there)):
             raise RunError(
                 f"{self.folder} holds another run ({'; '.join(changed)})", "choose another folder with --out"
             )
+
+    def _extends(self, there: Config) -> bool:
+        """Whether this is that run with more epochs, and all lanes were mixed then as they are with more epochs."""
+        longer = there.epochs < self.config.epochs
+        if not longer or differences(dataclasses.replace(there, epochs=self.config.epochs), self.config):
+            return False
+        earlier = Mixer(self.network, there.lanes, there.epochs)
+        lanes, epochs = range(len(there.lanes)), range(there.epochs)
+        return all(earlier.alphas(lane, e) == self.mixer.alphas(lane, e) for lane in lanes for e in epochs)
+
+    @property
+    def _plays(self) -> str | None:
+        """The run of its sweep whose prior it takes, if it trains none itself."""
+        return self.path.run.name if self.path is not None and self.path.plays else None
+
+    def _identity(self) -> dict[str, Any]:
+        """What a checkpoint says about the run that it belongs to."""
+        cadences = self.path.cadences if self.path is not None else None
+        return {"config": dataclasses.asdict(self.config), "plays": self._plays, "cadences": cadences}
+
+    def _check_identity(self, said: dict[str, Any] | None) -> None:
+        """Refuse a folder whose files are not those that its checkpoint (of old ones: None) was written beside."""
+        path, remedy = self.folder / "config.toml", "put it back as it was, or choose another folder with --out"
+        if not path.exists():
+            raise RunError(f"{path} is missing, which says what the checkpoints beside it are of", remedy)
+        there: Config = from_mapping(Config, said["config"]) if said else self.config
+        changed = differences(there, self.config)
+        if changed and not self._extends(there):
+            raise RunError(f"{path} is not that of the checkpoints beside it ({'; '.join(changed)})", remedy)
+        path = self.folder / PLAYS
+        if said and said["plays"] is not None and _read_json(path) != {"prior": said["plays"]}:
+            problem = f"{path} is missing or not what it was: this run took its prior from {said['plays']}"
+            raise RunError(problem, f"put back {json.dumps({'prior': said['plays']})}, or delete {self.folder}")
+        if path.exists() and self._plays is None:
+            raise RunError(f"{self.folder} took its prior from another run of its sweep", "go on with that sweep")
+        if said and self.path is not None:
+            self.path.check(said["cadences"])
 
     def _restored(self, arrays: dict[str, np.ndarray], saved: dict[str, Any]) -> State:
         if saved["data"] != self.data.digest:
@@ -156,11 +208,19 @@ class Trainer:
         for name, array in arrays.items():
             group, _, rest = name.partition("/")
             groups[group][rest] = array
+        own = {name: saved[name] for name in SAVED}
+        if not any(name.startswith(MOMENTS) for name in groups["prior"]):
+            if saved["epoch"] < self.config.epochs and saved["active"]:
+                problem = f"{self.folder} ended after {saved['epoch']} epochs and kept its weights, not Adam's moments"
+                remedy = "train all epochs again, with --again; with --keep-moments more can be added later"
+                raise RunError(problem, remedy)
+            for part in groups.values():
+                names = [name for name in part if not name.startswith("adam.")]
+                part |= {prefix + name: np.zeros_like(part[name]) for prefix in MOMENTS for name in names}
         place = {"dtype": self.dtype, "device": self.device}
         prior = self.backend.load(self.network, groups["prior"], dense=False, **place)
         lanes = self.backend.load(self.network, groups["lanes"], dense=True, **place) if groups["lanes"] else None
         losses = [self.backend.place(np.array(sums), device=self.device) for sums in saved["losses"]]
-        own = {name: saved[name] for name in SAVED}
         state = State(prior, lanes, losses=losses, **own)
         self._write_lines("metrics.jsonl", state.rows)
         self._write_lines("times.jsonl", state.times)
@@ -169,9 +229,12 @@ class Trainer:
     def save(self) -> None:
         """Write a checkpoint of where the run is."""
         state, begin = self.state, time.monotonic()
-        arrays = {f"prior/{name}": array for name, array in self.backend.export(state.prior).items()}
-        if state.lanes is not None:
-            arrays |= {f"lanes/{name}": array for name, array in self.backend.export(state.lanes).items()}
+        whole = self.config.keep_moments or not self._ended
+        arrays: dict[str, np.ndarray] = {}
+        for kind, model in (("prior/", state.prior), ("lanes/", state.lanes)):
+            if model is not None:
+                numbers = shared(model, self.backend.to_numpy)  # there may be no room for copies
+                arrays |= {kind + name: numbers[name] for name in numbers if whole or not name.startswith(MOMENTS)}
         own = {name: getattr(state, name) for name in SAVED}
         losses = [self.backend.to_numpy(sums).tolist() for sums in state.losses]
         mean, std = self.data.statistics(self.config.inputs)
@@ -179,7 +242,8 @@ class Trainer:
         data |= {"data": self.data.digest, "image": self.data.image, "classes": self.data.n_classes}
         if self.path is not None:
             self.path.sync()
-        checkpoint.save(self.folder / "checkpoint", arrays, {**own, **data, "losses": losses})
+        saved = {**own, **data, "losses": losses, "run": self._identity()}
+        checkpoint.save(self.folder / "checkpoint", arrays, saved, keep=checkpoint.KEPT if whole else 1)
         self.saved = time.monotonic()
         self.saving = self.saved - begin
 
@@ -197,6 +261,7 @@ class Trainer:
 
     def seconds_a_step(self, steps: int = 3) -> float:
         """How long a step takes, from a few real ones whose result is thrown away."""
+        machine.check_memory(self)
         with machine.settings(self.config), machine.out_of_memory_explained(self):
             self.state = self._new_state()
             self._place_data()
@@ -216,7 +281,7 @@ class Trainer:
             same = (found["identity"], found["data_digest"]) == (self.config.identity, self.data.digest)
         except (OSError, ValueError, KeyError, TypeError):
             return None
-        return found if same else None
+        return found if same and (self.folder / "config.toml").exists() else None
 
     # One epoch
 
@@ -230,15 +295,18 @@ class Trainer:
                 self._step(batch)
             state.step += 1
             self._tell("stepped", self, len(batch))
-            if self.stop_requested is not None:
+            late = time.monotonic() - self.saved > 60 * config.save_minutes and state.step < self.steps
+            if (late or self.stop_requested is not None) and self._all_finite():  # if not, the next step finds it
                 self.save()
-                where = f"in epoch {state.epoch + 1} after step {state.step} of {self.steps}"
-                raise Interrupted(f"stopped by {self.stop_requested} {where}", "nothing is lost: go on with --resume")
-            if time.monotonic() - self.saved > 60 * config.save_minutes and state.step < self.steps:
-                self.save()
+                if self.stop_requested is not None:
+                    where = f"in epoch {state.epoch + 1} after step {state.step} of {self.steps}"
+                    problem = f"stopped by {self.stop_requested} {where}"
+                    raise Interrupted(problem, "nothing is lost: go on with --resume")
         self._refuse_non_finite_sums()
+        self._refuse_non_finite_weights()
         trained = time.monotonic()
-        rows, spent = self._close_epoch()
+        with np.errstate(over="ignore", invalid="ignore"):
+            rows, spent = self._close_epoch()
         state.rows += rows
         state.epoch, state.step = state.epoch + 1, 0
         self._reset_losses(state)
@@ -266,7 +334,8 @@ class Trainer:
                 losses.append(self.backend.train_step(state.lanes, x, y, **settings))
                 break
             except NonFiniteError as error:
-                self._stop_lanes(error)
+                where = f"its loss is not finite in epoch {state.epoch + 1}, step {state.step + 1}"
+                self._stop_lanes(dict.fromkeys(error.lanes, error.layer), state.step + 1, f"{where}, from {{}} on")
         for total, loss in zip(state.losses, losses, strict=True):
             total += loss * len(batch)
         due = self.mixer.due_after_step(state.active, state.epoch * self.steps + state.step + 1)
@@ -283,16 +352,17 @@ class Trainer:
         try:
             loss = self.backend.train_step(state.prior, x, y, **settings)
         except NonFiniteError as error:
-            raise self._prior_failed(f", step {state.step + 1}, from {error.layer} on") from error
+            where = f"in epoch {state.epoch + 1}, step {state.step + 1}, from {error.layer} on"
+            raise self._prior_failed(f"loss is not finite {where}") from error
         if path is not None and state.step + 1 in path.moments(state.epoch):
             arrays = {name: self.backend.to_numpy(p) for name, p in state.prior.parameters.items()}
             path.record(state.epoch, state.step + 1, arrays)
         return loss
 
-    def _prior_failed(self, where: str) -> RunError:
-        kept = "its last good state is in checkpoint/; " if checkpoint.found(self.folder / "checkpoint") else ""
-        problem = f"the prior's loss is not finite in epoch {self.state.epoch + 1}{where}"
-        return RunError(problem, f"{kept}try a smaller --lr")
+    def _prior_failed(self, how: str) -> RunError:
+        good = any(_finite(_part(arrays, "prior/")) for arrays, _ in self._whole_checkpoints())
+        kept = "its last good state is in checkpoint/; " if good else ""
+        return RunError(f"the prior's {how}", f"{kept}try a smaller --lr")
 
     @property
     def _check_finite(self) -> bool:
@@ -302,26 +372,40 @@ class Trainer:
     def _refuse_non_finite_sums(self) -> None:
         """What the checks of some steps have missed shows in the epoch's sum; nothing of it may reach a checkpoint."""
         sums = [np.atleast_1d(self.backend.to_numpy(total)) for total in self.state.losses]
+        how = f"loss is not finite in epoch {self.state.epoch + 1}"
         if not np.isfinite(sums[0]).all():
-            raise self._prior_failed("")
+            raise self._prior_failed(how)
         wrong = np.flatnonzero(~np.isfinite(sums[1])).tolist() if len(sums) > 1 else []
-        if wrong:
-            self._stop_lanes(NonFiniteError(wrong, "an earlier step"))
+        self._stop_lanes(dict.fromkeys(wrong, "an earlier step"), self.steps, f"its {how}")
 
-    def _stop_lanes(self, error: NonFiniteError) -> None:
-        """Take lanes whose loss is not finite out of the stack; the others go on as if nothing had happened."""
+    def _refuse_non_finite_weights(self) -> None:
+        """What the last step of an epoch, or the mixing after it, has done shows in no loss of that epoch."""
+        state, when = self.state, f"after epoch {self.state.epoch + 1}, in {{}}"
+        for layer in not_finite(state.prior).values():
+            raise self._prior_failed(f"weights are not finite {when.format(layer)}")
+        if state.lanes is not None:
+            self._stop_lanes(not_finite(state.lanes), self.steps, f"its weights are not finite {when}")
+
+    def _all_finite(self) -> bool:
+        """Whether this is a state to save: a checkpoint never holds a number that is not finite."""
+        return not any(not_finite(model) for model in (self.state.prior, self.state.lanes) if model is not None)
+
+    def _stop_lanes(self, layers: dict[int, str], step: int, how: str) -> None:
+        """Take lanes, each with the layer that broke it, out of the stack; the others go on as if nothing had happened.
+
+        `how` tells the user, with a place for the layer.
+        """
         state = self.state
-        assert state.lanes is not None
-        for index in error.lanes:
+        for index, layer in layers.items():
             lane = state.active[index]
-            where = {"lane": lane, "epoch": state.epoch + 1, "step": state.step + 1, "layer": error.layer}
+            where = {"lane": lane, "epoch": state.epoch + 1, "step": step, "layer": layer}
             checkpoint.save(self.folder / f"stopped-lane{lane}", self._last_good(lane), where)
             state.stopped.append(where)
-            place = f"in epoch {where['epoch']}, step {where['step']}, from {error.layer} on"
-            title = self.config.lanes[lane].title
             kept_in = f"its last good state is in stopped-lane{lane}/"
-            self._tell("warned", f"lane {lane} ({title}) stopped: its loss is not finite {place}; {kept_in}")
-        self._drop(error.lanes)
+            title = self.config.lanes[lane].title
+            self._tell("warned", f"lane {lane} ({title}) stopped: {how.format(layer)}; {kept_in}")
+        if layers:
+            self._drop(list(layers))
 
     def retire(self, lane: int, reason: str) -> None:
         """Take a lane out of the run, from a callback's `started` or `epoch_ended`; the others go on as before.
@@ -332,6 +416,10 @@ class Trainer:
         state = self.state
         self._drop([state.active.index(lane)])
         state.stopped.append({"lane": lane, "epoch": state.epoch, "step": self.steps, "reason": reason})
+
+    @property
+    def _ended(self) -> bool:
+        return self.state.epoch == self.config.epochs or self._all_retired
 
     @property
     def _all_retired(self) -> bool:
@@ -347,19 +435,22 @@ class Trainer:
 
     def _last_good(self, lane: int) -> dict[str, np.ndarray]:
         """The lane as the newest checkpoint has it in which all its numbers are finite; else as it began."""
-        for path in checkpoint.found(self.folder / "checkpoint"):
-            try:
-                saved, state = checkpoint.load(path)
-            except checkpoint.DAMAGED:
-                continue  # the one before it, or the lane as it began
+        for saved, state in self._whole_checkpoints():
             if lane in state["active"]:
-                at = state["active"].index(lane)
-                own = {name[6:]: array for name, array in saved.items() if name.startswith("lanes/")}
+                at, own = state["active"].index(lane), _part(saved, "lanes/")
                 arrays = {name: array if array.ndim == 0 else array[at : at + 1] for name, array in own.items()}
-                if all(np.isfinite(array).all() for array in arrays.values()):
+                if _finite(arrays):
                     return arrays
         found: dict[str, np.ndarray] = self.backend.export(self.backend.select(self._new_state().lanes, [lane]))
         return found
+
+    def _whole_checkpoints(self) -> Iterator[tuple[dict[str, np.ndarray], dict[str, Any]]]:
+        """Arrays and state of each checkpoint that is not damaged, the newest first."""
+        for path in checkpoint.found(self.folder / "checkpoint"):
+            try:
+                yield checkpoint.load(path)
+            except checkpoint.DAMAGED:
+                continue
 
     def _close_epoch(self) -> tuple[list[Row], dict[str, float]]:
         """Evaluate, mix, evaluate again, measure the bias; the rows of `metrics.jsonl` and where the time went."""
@@ -367,12 +458,16 @@ class Trainer:
         clock = [time.monotonic()]
         due = self.mixer.due_after_epoch(state.active, state.epoch)
         test = (self.x_test, self.data.y_test)
-        before = self._evaluate([state.prior, state.lanes] if due else [state.prior], *test)
+        (correct, loss), *others = self._evaluate([state.prior, state.lanes] if due else [state.prior], *test)
+        if not np.isfinite(loss).all():
+            raise self._prior_failed(f"test loss is not finite after epoch {state.epoch + 1}")
+        before = {lane: count for counts, _ in others for lane, count in zip(state.active, counts, strict=True)}
         clock.append(time.monotonic())
         if due and state.lanes is not None:
             self.mixer.mix(self.backend, state.lanes, state.prior, state.active, due, state.epoch)
+            self._refuse_non_finite_weights()
         clock.append(time.monotonic())
-        after = before[:1] + self._evaluate([state.lanes], *test)
+        after = self._evaluate_lanes()
         held_out = self._validate()
         clock.append(time.monotonic())
         bias = self._bias()
@@ -381,18 +476,17 @@ class Trainer:
         n = len(self.data.x_test)
         sums = [np.atleast_1d(self.backend.to_numpy(total)) / len(self.data.x) for total in state.losses]
         common = {"epoch": state.epoch + 1}
-        correct, loss = after[0]
         path = self.path
         trained = path.train_loss(state.epoch) if path is not None and path.plays else float(sums[0][0])
         prior = {**common, "lane": "prior", "name": "prior", "train_loss": trained}
         rows = [{**prior, "test_accuracy": float(correct[0] / n), "test_loss": float(loss[0] / n), **held_out[0]}]
         for index, lane in enumerate(state.active):
-            was = before[1] if due else after[1]
+            was, now = before.get(lane, after[lane][0]), after[lane]
             rows.append({
                 **common, "lane": lane, "name": self.config.lanes[lane].title,
                 "alpha": self.mixer.alphas(lane, state.epoch), "train_loss": float(sums[1][index]),
-                "test_accuracy_before": float(was[0][index] / n), "test_accuracy": float(after[1][0][index] / n),
-                "test_loss": float(after[1][1][index] / n), **held_out[1 + index],
+                "test_accuracy_before": float(was / n), "test_accuracy": float(now[0] / n),
+                "test_loss": float(now[1] / n), **held_out[1 + index],
                 "bias": {layer: {key: value[index] for key, value in found.items()} for layer, found in bias.items()},
             })  # fmt: skip
         names = ("evaluate", "mix", "evaluate", "meter")
@@ -410,6 +504,19 @@ class Trainer:
         counts, losses = (np.concatenate(parts) / len(labels) for parts in zip(*found, strict=True))
         names = ("validation_accuracy", "validation_loss")
         return [dict(zip(names, map(float, pair), strict=True)) for pair in zip(counts, losses, strict=True)]
+
+    def _evaluate_lanes(self) -> dict[int, tuple[Any, Any]]:
+        """Correct answers and summed losses by lane; lanes whose test loss is not finite are stopped."""
+        state = self.state
+        found = [
+            pair
+            for part in self._evaluate([state.lanes], self.x_test, self.data.y_test)
+            for pair in zip(*part, strict=True)
+        ]
+        by_lane = dict(zip(state.active, found, strict=True))
+        wrong = {index: "the test loss" for index, (_, loss) in enumerate(found) if not np.isfinite(loss)}
+        self._stop_lanes(wrong, self.steps, f"its test loss is not finite after epoch {state.epoch + 1}")
+        return by_lane
 
     def _evaluate(
         self, models: Iterable[Model | None], images: Any, labels: np.ndarray
@@ -474,6 +581,27 @@ class Trainer:
     def _tell(self, what: str, *arguments: Any) -> None:
         for callback in self.callbacks:
             getattr(callback, what)(*arguments)
+
+
+def _part(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+
+def _finite(arrays: dict[str, np.ndarray]) -> bool:
+    return all(np.isfinite(array).all() for array in arrays.values())
+
+
+def _read_json(path: Path) -> Any:
+    """What a file holds; None for one that is missing or damaged."""
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def begun(folder: Path) -> bool:
+    """Whether there is anything in a run's folder to resume from; a run without it is started from its first step."""
+    return bool(checkpoint.found(folder / "checkpoint")) or (folder / "result.json").exists()
 
 
 @contextmanager

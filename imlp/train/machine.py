@@ -80,6 +80,23 @@ def free_memory(device: str) -> int:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
+def check_memory(trainer: "Trainer") -> None:
+    """Refuse a run that needs more than is free: the operating system would end it without a word."""
+    if trainer.memory()["total"] > free_memory(trainer.device):
+        raise _too_large(trainer)
+
+
+def _too_large(trainer: "Trainer") -> RunError:
+    """What these lanes need, what is free, and how many would fit."""
+    lanes, need, free = len(trainer.config.lanes), trainer.memory(), free_memory(trainer.device)
+    fit = max(0, (free - need["once"]) // need["lane"])
+    needed, left = (f"{number / 2**30:,.1f} GiB" for number in (need["total"], free))
+    return RunError(
+        f"{lanes} lanes of {trainer.network.name} need about {needed} on {trainer.device}, where {left} are free",
+        f"about {fit} would fit: run the others apart, as sweep does, or take a smaller --batch or network",
+    )
+
+
 @contextmanager
 def out_of_memory_explained(trainer: "Trainer") -> Iterator[None]:
     """Turns running out of memory into what these lanes need and how many would fit; checkpoints stay as they are."""
@@ -88,12 +105,7 @@ def out_of_memory_explained(trainer: "Trainer") -> Iterator[None]:
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and not re.search("out of memory|can't allocate memory", str(error)):
             raise
-        lanes, need = len(trainer.config.lanes), trainer.memory()
-        fit = max(0, (free_memory(trainer.device) - need["once"]) // need["lane"])
-        raise RunError(
-            f"{lanes} lanes of {trainer.network.name} need about {need['total'] / 2**30:,.1f} GiB on {trainer.device}",
-            f"about {fit} would fit into what is free: run the others apart, or take a smaller --batch",
-        ) from error
+        raise _too_large(trainer) from error
 
 
 def environment() -> dict[str, Any]:

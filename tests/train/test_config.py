@@ -18,7 +18,7 @@ OTHER = {
     "eps": 0.1, "seed": 4, "lanes": [{"alpha": "decay:0.5:2", "every": "7", "mode": "add", "layers": ["embed"],
     "biases": False, "head": True}], "backend": "reference", "dtype": "float64", "device": "cpu", "threads": 3,
     "compile": True, "deterministic": True, "save_minutes": 2.5, "crop_area": "0.4,1", "crop_aspect": "1,1",
-    "inputs": "unit", "validation": 50,
+    "inputs": "unit", "validation": 50, "keep_moments": True,
 }  # fmt: skip
 
 
@@ -67,7 +67,7 @@ def test_an_alpha_can_carry_its_cadence():
 def test_the_identity_changes_with_what_changes_the_result_and_with_nothing_else(name):
     changed = from_mapping(Config, {name: OTHER[name]} | ({"network": "mixer"} if name == "options" else {}))
     base = Config(network="mixer") if name == "options" else Config()
-    matters = name not in ("device", "threads", "save_minutes")
+    matters = name not in ("device", "threads", "save_minutes", "keep_moments")
     assert (changed.identity != base.identity) is matters
     assert bool(differences(base, changed)) is matters
 

@@ -14,9 +14,11 @@ import pytest
 import tiny
 from conftest import needs
 from safetensors.numpy import load_file
+from typer.testing import CliRunner
 
+from imlp.cli import app
 from imlp.errors import RunError
-from imlp.train import checkpoint
+from imlp.train import checkpoint, machine
 from imlp.train.callbacks import Callback
 from imlp.train.data import Dataset
 from imlp.train.loop import Interrupted, Trainer
@@ -100,9 +102,70 @@ def test_other_data_are_refused(tmp_path):
 
 
 def test_the_last_two_checkpoints_are_kept(tmp_path):
-    tiny.run(tmp_path, lanes=LANES)
+    tiny.run(tmp_path, lanes=LANES, keep_moments=True)
     names = [path.name for path in checkpoint.found(tmp_path / "checkpoint")]
     assert names == ["epoch00003-step000000.safetensors", "epoch00002-step000000.safetensors"]
+
+
+def test_of_a_run_that_has_ended_the_weights_are_kept(tmp_path):
+    tiny.run(tmp_path / "weights", lanes=LANES)
+    tiny.run(tmp_path / "whole", lanes=LANES, keep_moments=True)
+    (last,) = checkpoint.found(tmp_path / "weights" / "checkpoint")
+    newest, before = checkpoint.found(tmp_path / "whole" / "checkpoint")
+    kept, whole = load_file(last), load_file(newest)
+    moments = {name for name in whole if "/adam.first." in name or "/adam.second." in name}
+    assert kept.keys() == whole.keys() - moments
+    assert all(array.tobytes() == whole[name].tobytes() for name, array in kept.items())
+    assert last.stat().st_size < 0.2 * (newest.stat().st_size + before.stat().st_size)
+    for name in ("metrics.jsonl", "result.json"):
+        assert (tmp_path / "weights" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_a_run_killed_between_its_weights_and_its_result_still_ends(tmp_path):
+    tiny.run(tmp_path, lanes=LANES)
+    before = (tmp_path / "result.json").read_bytes()
+    (tmp_path / "result.json").unlink()
+    tiny.run(tmp_path, lanes=LANES, resume=True)
+    assert (tmp_path / "result.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("backend", ["reference", "accel"])
+def test_with_its_moments_a_run_can_be_given_more_epochs(backend, tmp_path):
+    if backend == "accel":
+        needs("accel")
+    common = {"backend": backend, "lanes": tiny.lanes(0, ("0.3", {"every": "3"}), "list:0.5:0.2"), "keep_moments": True}
+    tiny.run(tmp_path / "whole", **common, epochs=5)
+    tiny.run(tmp_path / "a", **common, epochs=3)
+    tiny.run(tmp_path / "a", **common, epochs=5, resume=True)
+    assert_same_outcome(tmp_path / "whole", tmp_path / "a")
+    for name in ("config.toml", "result.json"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_without_its_moments_it_says_what_is_missing(tmp_path):
+    tiny.run(tmp_path, lanes=LANES[:1])
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    missing = r"ended after 3 epochs and kept its weights, not Adam's moments; .* --again; with --keep-moments"
+    with pytest.raises(RunError, match=missing):
+        tiny.run(tmp_path, lanes=LANES[:1], epochs=4, resume=True)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("alpha", ["decay:0.5:2", "end:1"])
+def test_a_lane_that_depends_on_the_number_of_epochs_is_given_no_more(alpha, tmp_path):
+    tiny.run(tmp_path, lanes=tiny.lanes(alpha), keep_moments=True)
+    with pytest.raises(RunError, match=r"holds another run \(epochs: 3 there, 4 here\)"):
+        tiny.run(tmp_path, lanes=tiny.lanes(alpha), epochs=4, keep_moments=True, resume=True)
+
+
+def test_the_newest_checkpoint_is_that_of_the_largest_number(tmp_path):
+    """Beyond 99,999 epochs and 999,999 steps names grow longer."""
+    arrays = {"x": np.zeros(2)}
+    for epoch, step in ((99_999, 0), (100_000, 999_999), (100_000, 1_000_000)):
+        checkpoint.save(tmp_path, arrays, {"epoch": epoch, "step": step})
+    names = [path.stem for path in checkpoint.found(tmp_path)]
+    assert names == ["epoch100000-step1000000", "epoch100000-step999999"]
+    assert checkpoint.newest(tmp_path, pytest.fail)[1] == {"epoch": 100_000, "step": 1_000_000}
 
 
 def changed_state(content: bytes) -> bytes:
@@ -234,7 +297,7 @@ def small_disk(tmp_path):
 def test_a_full_disk_loses_nothing(small_disk, tmp_path):
     data = tiny.save_npz(tmp_path / "bars.npz")
     folder = small_disk / "run"
-    arguments = ["--backend", "reference", "--epochs", "3", "--alpha", "0", "--save-minutes", "100"]
+    arguments = ["--backend", "reference", "--epochs", "4", "--alpha", "0", "--save-minutes", "100"]
     done = subprocess.run(command(folder, data, *arguments), cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stderr
     assert "No space left on device" in done.stderr
@@ -295,6 +358,98 @@ def test_a_loss_that_is_not_finite_stops_the_lane_and_not_the_run(backend, tmp_p
         assert row["test_loss"] == pytest.approx(last[row["lane"]]["test_loss"], rel=1e-9)
 
 
+class PoisonPrior(Poison):
+    """The same for the prior."""
+
+    def __init__(self, steps: int, name: str):
+        super().__init__(steps, 0, name)
+
+    def stepped(self, trainer: Trainer, images: int) -> None:
+        self.left -= 1
+        if self.left == 0:
+            trainer.state.prior.parameters[self.name][..., 0] = np.nan
+
+
+def all_finite(folder: Path) -> bool:
+    paths = list(folder.rglob("*.safetensors"))
+    return all(np.isfinite(array).all() for path in paths for array in checkpoint.load(path)[0].values())
+
+
+@pytest.mark.parametrize("backend", ["reference", "accel"])
+@pytest.mark.parametrize("steps", [4, 12])
+def test_weights_that_the_last_step_of_an_epoch_broke_are_neither_saved_nor_reported(backend, steps, tmp_path):
+    if backend == "accel":
+        needs("accel")
+    warnings = Warnings()
+    trainer = tiny.run(tmp_path, Poison(steps, 1, "conv2.weight"), warnings, backend=backend, lanes=LANES)
+    assert trainer.state.stopped == [{"lane": 1, "epoch": steps // 4, "step": 4, "layer": "conv2"}]
+    assert f"stopped: its weights are not finite after epoch {steps // 4}, in conv2; its last good" in warnings.texts[0]
+    assert all_finite(tmp_path)
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [row["epoch"] for row in rows if row["lane"] == 1] == list(range(1, steps // 4))
+    assert [row["lane"] for row in rows if row["epoch"] == 3] == ["prior", 0, 2, 3]
+
+
+@pytest.mark.parametrize(("steps", "kept"), [(4, ""), (8, r"its last good state is in checkpoint/; ")])
+def test_a_prior_that_the_last_step_of_an_epoch_broke_ends_the_run(steps, kept, tmp_path):
+    message = rf"the prior's weights are not finite after epoch {steps // 4}, in conv2; {kept}try a smaller --lr"
+    with pytest.raises(RunError, match=message):
+        tiny.run(tmp_path, PoisonPrior(steps, "conv2.weight"), lanes=LANES)
+    assert all_finite(tmp_path)
+    assert not (tmp_path / "result.json").exists()
+
+
+def test_a_state_that_is_not_finite_is_not_saved_when_the_run_is_stopped(tmp_path):
+    """The next step finds the lane, and only then the run stops: it ends as one that nobody stopped."""
+    poison = {"lane": 1, "name": "conv2.weight"}
+    tiny.run(tmp_path / "whole", Poison(6, **poison), Warnings(), lanes=LANES)
+    with pytest.raises(Interrupted, match="in epoch 2 after step 3 of 4"):
+        tiny.run(tmp_path / "a", Poison(6, **poison), StopAt(6), Warnings(), lanes=LANES)
+    assert all_finite(tmp_path)
+    tiny.run(tmp_path / "a", lanes=LANES, resume=True)
+    assert_same_outcome(tmp_path / "whole", tmp_path / "a")
+
+
+def test_a_test_loss_that_is_not_finite_stops_the_lane(tmp_path):
+    """Weights that are finite, but so large that the logits of the test images are not."""
+
+    class Grow(Callback):
+        def stepped(self, trainer: Trainer, images: int) -> None:
+            if trainer.state.step == 4:
+                trainer.state.lanes.parameters["head.weight"][2] = 1e308
+
+    warnings = Warnings()
+    trainer = tiny.run(tmp_path, Grow(), warnings, lanes=tiny.lanes(0, 0.5, 1), epochs=1)
+    assert trainer.state.stopped == [{"lane": 2, "epoch": 1, "step": 4, "layer": "the test loss"}]
+    assert "NaN" not in (tmp_path / "metrics.jsonl").read_text()
+    assert "its test loss is not finite after epoch 1; its last good state is in stopped-lane2/" in warnings.texts[0]
+
+
+def test_a_damaged_checkpoint_does_not_keep_a_lane_from_being_stopped(tmp_path):
+    class Damage(Callback):
+        def epoch_ended(self, trainer: Trainer, rows, seconds) -> None:
+            for path in checkpoint.found(tmp_path / "checkpoint"):
+                path.write_bytes(b"damaged")
+
+    trainer = tiny.run(tmp_path, Poison(6, 1, "conv2.weight"), Damage(), Warnings(), lanes=LANES)
+    assert [stop["lane"] for stop in trainer.state.stopped] == [1]
+    assert all_finite(tmp_path / "stopped-lane1")
+
+
+@pytest.mark.parametrize("settings", ["--lr 1e38 --epochs 1", "--lr 1e38 --epochs 3"])
+def test_a_learning_rate_that_breaks_everything_is_an_error(settings, tmp_path):
+    needs("accel")
+    data = tiny.save_npz(tmp_path / "bars.npz")
+    options = ["--options=width=64", "--options=strides=[1,2,2]", "--batch=16", "--train-size=16", "--no-verify"]
+    arguments = ["train", f"--data={data}", f"--out={tmp_path / 'run'}", *options, *settings.split()]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[-1].startswith("error: the prior's")
+    assert "not finite after epoch 1" in result.stderr
+    assert "last good state" not in result.stderr
+    assert not list((tmp_path / "run").glob("checkpoint/*"))
+
+
 def test_a_device_that_is_looked_at_now_and_then_saves_no_broken_lane(tmp_path, monkeypatch):
     """As on CUDA: the check of the steps misses it, the sum of the epoch does not."""
     monkeypatch.setattr(Trainer, "_check_finite", property(lambda trainer: False))
@@ -328,14 +483,29 @@ def test_a_prior_that_is_not_finite_ends_the_run_with_the_last_good_state(tmp_pa
     assert all(np.isfinite(array).all() for array in arrays.values())
 
 
-def test_more_lanes_than_memory_are_refused_with_how_many_would_fit(tmp_path):
-    """20,000 lanes of the paper's CNN pair would take some 2.5 TB."""
+def test_more_lanes_than_memory_are_refused_with_how_many_would_fit(tmp_path, monkeypatch):
+    """20,000 lanes of the paper's CNN pair would take some 2.5 TB, and none of it is asked for."""
     needs("accel")
     x, y = np.zeros((8, 3, 32, 32), np.uint8), np.arange(8)
     config = tiny.config(backend="accel", options={}, lanes=tiny.lanes(0.5) * 20_000)
     trainer = Trainer(config, Dataset("black", x, y, x, y, tuple("abcdefgh")), tmp_path)
-    with pytest.raises(RunError, match=r"20000 lanes of cnn need about .* GiB on cpu; about \d+ would fit"):
+    monkeypatch.setattr(Trainer, "_new_state", pytest.fail)
+    for begin in (trainer.run, trainer.seconds_a_step):
+        with pytest.raises(
+            RunError, match=r"20000 lanes of cnn need about .* GiB on cpu, where .* GiB are free; about"
+        ):
+            begin()
+
+
+def test_lanes_that_do_not_fit_are_refused_with_how_many_would(tmp_path, monkeypatch):
+    trainer = Trainer(tiny.config(lanes=tiny.lanes(0, 0.3, 1)), tiny.data(), tmp_path)
+    need = trainer.memory()
+    monkeypatch.setattr(machine, "free_memory", lambda device: need["total"] - 1)
+    with pytest.raises(RunError, match=r"3 lanes of cnn need about .*; about 2 would fit: run the others apart"):
         trainer.run()
+    assert not (tmp_path / "config.toml").exists()
+    monkeypatch.setattr(machine, "free_memory", lambda device: need["total"])
+    trainer.run()
 
 
 def test_an_old_part_of_a_file_does_no_harm(tmp_path):

@@ -1,0 +1,135 @@
+"""Commands that are killed at each file they write: given again, they end as if undisturbed."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+import tiny
+from conftest import needs
+from test_sweep import BASE, LANES, Watch, sweep
+from typer.testing import CliRunner
+
+from imlp.cli import app
+from imlp.errors import RunError
+from imlp.study.scores import read_run
+from imlp.study.search import Search
+from imlp.study.sweep import plan, run_here
+from imlp.train.loop import Trainer
+
+BRIEF = tiny.config(epochs=2)
+
+
+class Killed(BaseException):
+    """Ends a command at once; nothing of ours catches it."""
+
+
+class Writes:
+    """Counts the files that get their names, and kills the command before or after one of them."""
+
+    def __init__(self, monkeypatch):
+        self.replace, self.left, self.after = os.replace, -1, False
+        monkeypatch.setattr(os, "replace", self)
+
+    def kill_at(self, number: int, *, after: bool) -> None:
+        self.left, self.after = number, after
+
+    def __call__(self, source, target):
+        self.left -= 1
+        if self.left == -1 and not self.after:
+            raise Killed
+        self.replace(source, target)
+        if self.left == -1:
+            raise Killed
+
+
+@pytest.fixture
+def writes(monkeypatch) -> Writes:
+    return Writes(monkeypatch)
+
+
+def bits(folder: Path) -> dict[str, bytes]:
+    """What must be the same: metrics and results of all runs, and what a search has found."""
+    names = ("metrics.jsonl", "result.json", "search.json")
+    return {str(path.relative_to(folder)): path.read_bytes() for name in names for path in folder.rglob(name)}
+
+
+def killed_everywhere(command: Callable[[Path], object], writes: Writes, tmp_path: Path, *, stride: int = 1) -> int:
+    """Kill the command at its first file, its second, ..., each time in a new folder; how often."""
+    command(tmp_path / "whole")
+    expected, kills = bits(tmp_path / "whole"), 0
+    while True:
+        folder = tmp_path / "broken"
+        writes.kill_at(kills // 2 * stride, after=bool(kills % 2))
+        try:
+            command(folder)
+            return kills
+        except Killed:
+            kills += 1
+        writes.kill_at(-1, after=False)
+        command(folder)
+        assert bits(folder) == expected
+        assert not list(folder.rglob("*.part"))
+        shutil.rmtree(folder)
+
+
+def test_a_sweep_killed_at_any_file_ends_the_same(writes, tmp_path):
+    """Two groups of lanes: a run that records its prior, and one that plays it."""
+    options = {"base": BRIEF, "lanes": LANES[:4], "seeds": [0], "at_once": 2}
+    assert killed_everywhere(lambda folder: sweep(folder, **options), writes, tmp_path, stride=2) > 20
+
+
+def test_a_search_killed_at_any_file_ends_the_same(writes, tmp_path):
+    needs("optuna")
+
+    def run(folder: Path) -> None:
+        search = Search(BRIEF, tiny.data(), folder, trials=5, at_once=3, validation=0.25)
+        search.run(lambda tasks, data: run_here(tasks, data, Watch(), lambda trainer: nullcontext()))
+
+    assert killed_everywhere(run, writes, tmp_path, stride=4) > 12
+
+
+def only_config_left(folder: Path) -> None:
+    """As a process leaves it that is killed between the first file of a run and the second."""
+    for path in folder.iterdir():
+        if path.name != "config.toml":
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def test_a_run_that_has_not_begun_is_no_obstacle_to_its_sweep(tmp_path):
+    whole = sweep(tmp_path / "whole", seeds=[0])
+    (task,) = plan(BASE, LANES, [0], tmp_path / "broken", at_once=99)
+    shutil.copytree(tmp_path / "whole" / task.folder.name, task.folder)
+    only_config_left(task.folder)
+    assert [o.result for o in sweep(tmp_path / "broken", seeds=[0])] == [o.result for o in whole]
+    assert read_run(task.folder).env["command"]
+
+
+def test_a_report_shows_a_run_that_has_not_begun(tmp_path):
+    needs("accel")
+    tiny.run(tmp_path / "done", lanes=tiny.lanes(0, 0.5))
+    tiny.run(tmp_path / "killed", lanes=tiny.lanes(0, 0.5), seed=1)
+    only_config_left(tmp_path / "killed")
+    for folders in (["done", "killed"], ["killed"]):
+        page = tmp_path / f"{len(folders)}.html"
+        result = CliRunner().invoke(app, ["report", *(str(tmp_path / name) for name in folders), "--out", str(page)])
+        assert result.exit_code == 0, result.output
+        assert "unfinished: 0 of 3 epochs" in page.read_text()
+
+
+def test_a_finished_run_without_its_environment_is_named(tmp_path):
+    tiny.run(tmp_path)
+    (tmp_path / "env.json").unlink()
+    with pytest.raises(RunError, match=r"cannot read .*env\.json"):
+        read_run(tmp_path)
+
+
+@pytest.mark.parametrize("left", [".config.toml.123.part", "error.log"])
+def test_again_takes_a_folder_in_which_nothing_was_begun(left, tmp_path):
+    (tmp_path / left).write_text("")
+    Trainer(BASE, tiny.data(), tmp_path).run(again=True)
+    assert json.loads((tmp_path / "result.json").read_text())["epochs"] == 3
+    assert not (tmp_path / left).exists()
