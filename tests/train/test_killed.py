@@ -1,4 +1,4 @@
-"""Commands that are killed at each file they write: given again, they end as if undisturbed."""
+"""Commands that are killed, at random moments and at each file they write: given again, they end as if undisturbed."""
 
 import json
 import os
@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
+import kill
 import pytest
 import tiny
 from conftest import needs
@@ -21,6 +22,20 @@ from imlp.study.sweep import plan, run_here
 from imlp.train.loop import Trainer
 
 BRIEF = tiny.config(epochs=2)
+
+
+@pytest.mark.parametrize("engine", ["local", "ray"])
+@pytest.mark.parametrize("command", kill.COMMANDS)
+def test_a_command_killed_at_random_moments_ends_the_same(command, engine):
+    """A few kills of each kind; IMLP_KILLS=100 asks for more. On Ray, which starts slowly, only when asked."""
+    if command == "search":
+        needs("optuna")
+    if engine == "ray":
+        needs("ray")
+    kills = int(os.environ.get("IMLP_KILLS", 2 if engine == "local" else 0))
+    if not kills:
+        pytest.skip("killing commands on Ray takes minutes: set IMLP_KILLS to the number of kills")
+    assert kill.kill(command, engine, kills).endswith("all with the same bits")
 
 
 class Killed(BaseException):
@@ -51,16 +66,10 @@ def writes(monkeypatch) -> Writes:
     return Writes(monkeypatch)
 
 
-def bits(folder: Path) -> dict[str, bytes]:
-    """What must be the same: metrics and results of all runs, and what a search has found."""
-    names = ("metrics.jsonl", "result.json", "search.json")
-    return {str(path.relative_to(folder)): path.read_bytes() for name in names for path in folder.rglob(name)}
-
-
 def killed_everywhere(command: Callable[[Path], object], writes: Writes, tmp_path: Path, *, stride: int = 1) -> int:
     """Kill the command at its first file, its second, ..., each time in a new folder; how often."""
     command(tmp_path / "whole")
-    expected, kills = bits(tmp_path / "whole"), 0
+    expected, kills = kill.bits(tmp_path / "whole"), 0
     while True:
         folder = tmp_path / "broken"
         writes.kill_at(kills // 2 * stride, after=bool(kills % 2))
@@ -71,7 +80,7 @@ def killed_everywhere(command: Callable[[Path], object], writes: Writes, tmp_pat
             kills += 1
         writes.kill_at(-1, after=False)
         command(folder)
-        assert bits(folder) == expected
+        assert kill.bits(folder) == expected
         assert not list(folder.rglob("*.part"))
         shutil.rmtree(folder)
 
