@@ -29,7 +29,7 @@ BATCH = 128
 
 
 def steps(network: str, at_once: int, threads: int, rounds: int) -> tuple[float, float]:
-    """Seconds per step of a run whose `at_once` lanes mix after every epoch, and of one whose lanes mix after every step."""
+    """Seconds per step of a run whose lanes mix after every epoch, and of one whose lanes mix after every step."""
     x = np.random.default_rng(0).integers(0, 256, (4 * BATCH, 3, 32, 32), np.uint8)
     y = np.arange(len(x)) % 10
     noise = Dataset("noise", x, y, x[:10], y[:10], tuple(map(str, range(10))))
@@ -44,7 +44,7 @@ def steps(network: str, at_once: int, threads: int, rounds: int) -> tuple[float,
 
 
 def groups(at_once: int) -> Iterator[tuple[int, int]]:
-    """For each run of a seed, how many of its lanes mix after every epoch and after every step, grouped as in a sweep."""
+    """For each run of a seed, how many of its lanes mix after every epoch and how many after every step."""
     lanes = lanes_of(ALPHAS, "epoch,step")
     for start in range(0, len(lanes), at_once):
         stepping = sum(lane.steps is not None for lane in lanes[start : start + at_once])

@@ -173,8 +173,8 @@ def test_a_weight_file_that_will_not_do(name, message, tmp_path):
         ("--kind patchify --kernel 3", "--kernel does not apply to kind patchify; it takes --image, --patch"),
         ("--kind patchify --explain --entry 3072", "the matrix has no row 3072; give a row from 0 to 3071"),
         ("--kind patchify --entry 0,3072", "the matrix has no column 3072; give a column from 0 to 3071"),
-        ("--kind transpose --rows 100000 --cols 100000", "take a geometry with at most"),
-        ("--image 3x224x224 --out-channels 16 --alpha 0.5", "leave --alpha out"),
+        ("--kind transpose --rows 100000 --cols 100000", "choose a geometry with at most"),
+        ("--image 3x224x224 --out-channels 16 --alpha 0.5", "leave out --alpha"),
         ("--image 3x224x224 --out-channels 16 --out m.npy", "write .npz instead"),
     ],
 )
