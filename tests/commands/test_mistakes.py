@@ -154,7 +154,7 @@ def test_export_of_lanes_that_cannot_be(trained, tmp_path):
 
 @pytest.mark.parametrize("format", ["safetensors", "npz", "torch", "onnx"])
 def test_export_to_a_full_disk(format, trained, tmp_path):
-    """In a process of its own whose files may not grow, for a writer that meets this itself may abort it."""
+    """In a separate process whose files may not grow, because a writer that runs into this may abort the process."""
     if format in ("torch", "onnx"):
         needs("accel")
     if format == "onnx":

@@ -1,4 +1,4 @@
-"""`results`: the record is what the runs gave, and a page that says something else is found out."""
+"""`results`: the record holds what the runs produced, and a page that says something different is noticed."""
 
 import json
 import sys
