@@ -26,7 +26,7 @@ from imlp import accel, networks
 from imlp.accel import verbs
 from imlp.spec import Chain, Conv, Patchify, Shared, Spec, Transpose
 
-LIMIT = 8e9  # bytes; the identity way is not tried if it needs more
+LIMIT = 8e9  # bytes; the identity method is not tried if it needs more
 SIZES = (32, 64, 128, 224)
 
 
@@ -71,7 +71,7 @@ def compare(name: str, repeats: int, device: str) -> None:
         "interpolate, identity": each(lambda W, spec, w: W.mul_(1 - alpha).add_(identity_matrix(spec, w), alpha=alpha)),
         "build, identity": each(lambda W, spec, w: identity_matrix(spec, w)),
     }
-    # A turn has several calls. The first is not counted: it suffers from what the way before it left in the caches.
+    # A turn has several calls. The first is not counted: it suffers from what the method before it left in the caches.
     seconds = interleaved(ways, repeats=repeats, calls={floor: 20, fast: 20, views: 20, build: 5})
     result = table(
         f"{name}: {len(specs)} layers, {sum(W.numel() for W in dense):,} weights, float32, {repeats} turns", "way",
@@ -148,7 +148,7 @@ def draw(found: dict[str, dict[int, dict[str, float]]], path: Path) -> None:
         axes.minorticks_off()
         axes.grid(alpha=0.3)
         axes.legend()
-    figure.suptitle("Building the matrix of a convolution: the identity way stops where it needs more than 8 GB")
+    figure.suptitle("Building the matrix of a convolution: the identity method stops where it needs more than 8 GB")
     save(figure, path)
 
 

@@ -1,4 +1,4 @@
-"""`bench`: list and run the benchmarks, each of which compares several ways in one run."""
+"""`bench`: list and run the benchmarks, each of which compares alternatives in one run."""
 
 import ast
 import subprocess
@@ -20,7 +20,7 @@ def bench(
     context: typer.Context,
     name: Annotated[str | None, typer.Argument(help="A benchmark. Default: list all.")] = None,
 ) -> None:
-    """Measure the speed of this machine. Each benchmark compares ways side by side and prints ratios and versions.
+    """Measure the speed of this machine. Each benchmark runs alternatives in turns and prints ratios and versions.
 
     Options after the name are passed to the benchmark: `bench priors --repeats 30`, `bench step --help`.
     """
