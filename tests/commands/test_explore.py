@@ -558,7 +558,7 @@ def test_it_is_served_on_this_machine_only_until_ctrl_c(number, tmp_path):
         server.send_signal(number)
         out, err = server.communicate(timeout=20)
     assert (server.returncode, err) == (0, "")
-    assert out == "ended\n"
+    assert out == "stopped\n"
 
 
 def refused(*arguments):
