@@ -533,7 +533,7 @@ def test_the_script_that_measured_it_runs(tmp_path):
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     found = json.loads(out.read_text())
     assert set(found) == set(ACCURACY)
-    assert set(found["config"]) == set(ACCURACY["config"])
+    assert set(found["config"]) >= set(ACCURACY["config"])  # settings may have been added since it was measured
     assert [point["alpha"] for point in found["curves"]["step"]] == [0, 1]
     assert found["curves"]["step"][0] == found["curves"]["epoch"][0]
     assert found["parameters"] == ACCURACY["parameters"]
