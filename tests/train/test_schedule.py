@@ -74,9 +74,7 @@ def test_an_unknown_layer_is_refused_with_the_nearest():
         Alpha.parse("conv11=0.5").by_layer(networks.cnn(), networks.cnn().interpolated)
 
 
-@pytest.mark.parametrize(
-    "text", ["=0.5", "conv1=0.5,=0.1", "conv1=0.5, conv1=0.1", {"": 0.5}, {}]
-)
+@pytest.mark.parametrize("text", ["=0.5", "conv1=0.5,=0.1", "conv1=0.5, conv1=0.1", {"": 0.5}, {}])
 def test_each_layer_has_a_name_and_one_alpha(text):
     with pytest.raises(AlphaError, match=r"name is missing|named twice|names no layer"):
         Alpha.parse(text)
