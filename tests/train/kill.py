@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -27,7 +28,8 @@ ROOT = Path(__file__).parents[2]
 COMMANDS = ("sweep", "search", "reproduce")
 ENGINES = ("local", "ray")
 FIRST = 0.5  # seconds of a run
-PATIENCE = 60.0  # seconds in which everything must have ended after the driver of a Ray of its own
+PATIENCE = 180.0  # seconds in which everything must have ended after the driver of a Ray of its own
+RUN = re.compile("ray::(seed|batch)")  # how Ray names a worker that is at work on a run
 WORKERS = 5  # killed at most while one driver lives: Ray gives a run up after ten
 EXPERIMENT = """
 title = "Killed"
@@ -117,6 +119,7 @@ class Killer:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
         environment |= dict([self.mark.split("=")]) | {
             "TMPDIR": str(temporary), "RAY_TMPDIR": str(temporary), "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_gcs_rpc_server_reconnect_timeout_s": "5",  # its agents look that long for a Ray that is gone
             "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
         }  # fmt: skip
         with open(self.place / "errors", "wb") as errors:
@@ -163,7 +166,7 @@ class Killer:
     def _kill(self, process: "subprocess.Popen[bytes]", workers: int) -> bool:
         """Kill the command, or on Ray perhaps one of its workers instead."""
         if self.engine == "ray" and workers > 0 and self.random.random() < 0.5:
-            found = [pid for pid in self._processes() if _name(pid).startswith("ray::_work")]
+            found = [pid for pid in self._processes() if RUN.match(_name(pid))]
             if not found:
                 return False
             _kill_process(self.random.choice(found))
