@@ -1,8 +1,8 @@
-"""Forward and backward of a convolution: `conv2d`, and the ways of `imlp.accel.products`, geometry by geometry.
+"""Forward and backward pass of a convolution: `conv2d` and the methods of `imlp.accel.products`.
 
 Run: python benchmarks/convolutions.py [--batch 128] [--threads 2] [--repeats 30]
 
-A star marks the way that `imlp` takes; the constants by which it chooses come from here.
+A star marks the method that `imlp` chooses; the constants that decide were measured with this benchmark.
 """
 
 import statistics
@@ -28,7 +28,7 @@ OTHERS = [
 
 
 def steps(spec: Conv, batch: int) -> dict[str, Callable[[], object]]:
-    """The ways that there are for a convolution, by name."""
+    """The methods that can compute this convolution, by name."""
     weight, bias = torch.randn(spec.weight_shape), torch.zeros(spec.bias_shape)
     x, dy = (torch.randn(batch, size) for size in reversed(spec.matrix_shape))
 

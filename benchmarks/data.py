@@ -2,8 +2,8 @@
 
     python benchmarks/data.py
 
-One run measures everything on the same images: batches of 128, crop with padding 4, flip, standardisation.
-Exit 1 if ours are not 5 times as many images a second, or take 3% of a step of the CNN pair or more.
+One run measures everything on the same images: batches of 128, crops with padding 4, flips, standardisation. Exits with
+1 if ours makes fewer than 5 times as many images per second, or takes 3 % of a step of the CNN pair or more.
 """
 
 import os
@@ -34,7 +34,7 @@ LEAST_RATIO, LARGEST_SHARE = 5, 0.03
 
 
 class Pictures(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
-    """As torchvision's CIFAR10 serves them: a PIL image an item, then the transforms."""
+    """As torchvision's CIFAR10 serves them: each item is a PIL image, to which the transforms are applied."""
 
     def __init__(self, data: Dataset):
         self.x, self.y = data.x.transpose(0, 2, 3, 1).copy(), data.y
@@ -76,7 +76,7 @@ def networks() -> list[Net]:
 
 
 def times(run: Callable[[], Any], n: int, warm_up: int) -> np.ndarray:
-    """Seconds of each of `n` runs after `warm_up`."""
+    """Seconds of each of `n` runs, after `warm_up` more that are not counted."""
     for _ in range(warm_up):
         run()
     measured = np.empty(n)
@@ -99,7 +99,7 @@ def ours(data: Dataset, kind: str) -> Callable[[], torch.Tensor]:
 
 
 def training(data: Dataset, n: int, warm_up: int) -> tuple[np.ndarray, np.ndarray]:
-    """Seconds of `n` batches and of the steps of the S-CNN and the S-MLP that follow each, as in training."""
+    """Seconds of each of `n` batches, and of the step of S-CNN and S-MLP that follows it, as in training."""
     pair = networks()
     optimizers = [torch.optim.Adam(net.parameters(), lr=1e-4, fused=True) for net in pair]
     batch, y = ours(data, "pad"), torch.from_numpy(data.y[:BATCH])
@@ -121,7 +121,7 @@ def training(data: Dataset, n: int, warm_up: int) -> tuple[np.ndarray, np.ndarra
 
 
 def loader_seconds(loader: torch.utils.data.DataLoader[Any]) -> float:
-    """Mean seconds of a batch over an epoch (they come in bursts), without those that were fetched at its start."""
+    """Mean seconds per batch over an epoch (batches come in bursts), without those that were fetched at its start."""
     batches = iter(loader)
     for _ in range(2 * WORKERS):
         next(batches)
@@ -143,7 +143,7 @@ def main() -> int:
         pad, resized = (np.median(times(ours(data, kind), n=100, warm_up=10)) for kind in ("pad", "resized"))
         batch, step = (np.median(seconds) for seconds in training(data, n=20, warm_up=3))
         rounds.append((theirs, pad, resized, batch, step))
-    theirs, pad, resized, _, _ = np.min(rounds, axis=0)  # what else the machine does only ever adds time
+    theirs, pad, resized, _, _ = np.min(rounds, axis=0)  # other work on the machine only ever adds time
     batch, step = min(((batch, step) for *_, batch, step in rounds), key=sum)
     rates = {f"DataLoader, {WORKERS} workers, pad": theirs, "ours, pad": pad, "ours, resized": resized}
     print(f"best of {ROUNDS} rounds, batches of {BATCH}:")

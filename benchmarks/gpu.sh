@@ -1,5 +1,5 @@
 #!/bin/bash
-# What only a machine with a CUDA device can show: the tests marked gpu, then the figures. Nobody has run it yet.
+# For a machine with a CUDA device: the tests marked gpu, then the measurements. Nobody has run this yet.
 set -eu
 cd "$(dirname "$0")/.."
 make test-gpu

@@ -1,4 +1,4 @@
-"""How the benchmarks measure: side by side in one run, interleaved, medians, with machine and versions beside."""
+"""How the benchmarks measure: candidates take turns in one run; medians are printed with machine and versions."""
 
 import statistics
 import sys
@@ -26,9 +26,9 @@ def interleaved(
     warm_up: int = 2,
     calls: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, list[float]]:
-    """Seconds of a call of each in every turn. They take turns, so that a busy moment of the machine meets all of them.
+    """Seconds of one call of each function in every turn. They take turns, so that a busy moment affects all of them.
 
-    A function that is to be called several times a turn (`calls`) gives the median of them, the first one left out.
+    If `calls` asks for several calls of a function per turn, their median counts, without the first.
     """
     for _ in range(warm_up):
         for function in functions.values():
@@ -41,18 +41,18 @@ def interleaved(
                 begin = time.perf_counter()
                 function()
                 if torch.cuda.is_initialized():
-                    torch.cuda.synchronize()  # a launch is not the work
+                    torch.cuda.synchronize()  # the launch returns before the work is done
                 turn.append(time.perf_counter() - begin)
             seconds[name].append(statistics.median(turn[1:] or turn))
     return seconds
 
 
-LEAST = {"repeats": 2}  # of each number that a benchmark takes; quartiles need two turns
+LEAST = {"repeats": 2}  # the smallest value of an option, 1 unless named here; quartiles need two turns
 MOST = 1_000_000
 
 
 def run(main: Callable[..., None]) -> None:
-    """`main` as a command; a mistake in its options is one line and exit code 2."""
+    """Run `main` as a command; a mistake in its options is reported in one line, with exit code 2."""
 
     @wraps(main)
     def command(**given: Any) -> None:
@@ -75,18 +75,18 @@ def _check_option(name: str, value: Any) -> None:
     if name == "device":
         try:
             torch.zeros(1, device=value).cpu()
-        except Exception as error:  # each kind of device that is missing fails in its own way
+        except Exception as error:  # each kind of missing device fails in its own way
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise ConfigError(f"--device {value} does not work: {reason}", "use cpu") from error
 
 
 def ratio(seconds: dict[str, list[float]], name: str, to: str) -> float:
-    """The median over rounds of one time divided by the other's in the same round."""
+    """The median over the turns of one time divided by the other in the same turn."""
     return statistics.median(a / b for a, b in zip(seconds[name], seconds[to], strict=True))
 
 
 def milliseconds(values: list[float]) -> str:
-    """Median, and the middle half of the values beside it."""
+    """The median, and the range of the middle half of the values."""
     low, middle, high = (1e3 * value for value in statistics.quantiles(values, n=4))
     return f"{middle:.2f} ({low:.2f} .. {high:.2f})"
 

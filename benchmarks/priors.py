@@ -1,11 +1,11 @@
 """Building and mixing in `W_P`: strided diagonals against the identity convolution, and against the floor.
 
-`interpolate` takes the path that `python cli.py info` names; `views` are torch's, which every machine has.
+`interpolate` takes the path that `python cli.py info` names; `views` uses torch's views, which work on every machine.
 
 Run: python benchmarks/priors.py [--repeats 12] [--plot benchmarks/priors.png] [--device cuda]
 
 (a) identity: push the identity through the layer to get the dense `W_P`, then `W.mul_(1 - a).add_(W_P, alpha=a)`.
-(b) floor: one in-place scaling of the same `W`, the least that any interpolation has to do.
+(b) floor: one in-place scaling of the same `W`, the least that any interpolation must do.
 """
 
 import json
@@ -26,7 +26,7 @@ from imlp import accel, networks
 from imlp.accel import verbs
 from imlp.spec import Chain, Conv, Patchify, Shared, Spec, Transpose
 
-LIMIT = 8e9  # bytes; the identity way is not tried beyond this
+LIMIT = 8e9  # bytes; the identity method is not tried if it needs more
 SIZES = (32, 64, 128, 224)
 
 
@@ -48,7 +48,7 @@ def identity_matrix(spec: Spec, weight: Tensor) -> Tensor:
 
 
 def compare(name: str, repeats: int, device: str) -> None:
-    """One network's interpolated layers: all of them in a row, as a training run meets them."""
+    """Time one network's interpolated layers: all of them one after the other, as in a training run."""
     network = networks.make(name)
     specs = [layer.spec for layer in network.layers]
     dense = [torch.randn(spec.matrix_shape, device=device) for spec in specs]
@@ -71,7 +71,7 @@ def compare(name: str, repeats: int, device: str) -> None:
         "interpolate, identity": each(lambda W, spec, w: W.mul_(1 - alpha).add_(identity_matrix(spec, w), alpha=alpha)),
         "build, identity": each(lambda W, spec, w: identity_matrix(spec, w)),
     }
-    # Turns of several calls, the first of which is not counted: it pays for what the way before it left in the caches.
+    # A turn has several calls. The first is not counted: it suffers from what the method before it left in the caches.
     seconds = interleaved(ways, repeats=repeats, calls={floor: 20, fast: 20, views: 20, build: 5})
     result = table(
         f"{name}: {len(specs)} layers, {sum(W.numel() for W in dense):,} weights, float32, {repeats} turns", "way",
@@ -89,7 +89,7 @@ def growing(size: int) -> Conv:
 
 
 def child(way: str, size: int) -> None:
-    """Build one matrix in a process of its own and print seconds and peak memory."""
+    """Build one matrix in a separate process and print the seconds and the peak memory."""
     spec = growing(size)
     weight = torch.randn(spec.weight_shape)
     before = memory("VmRSS")
@@ -102,13 +102,13 @@ def child(way: str, size: int) -> None:
 
 
 def memory(field: str) -> int:
-    """Bytes that this process has (`VmRSS`) or had at its peak (`VmHWM`); Linux only."""
+    """Bytes that this process uses (`VmRSS`) or used at its peak (`VmHWM`); Linux only."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
 
 
 def growth(plot: Path | None) -> None:
-    """Time and peak memory of building the matrix of a 3x3 convolution, 3 to 16 channels, stride 2."""
+    """Time and peak memory of building the matrix of a 3 x 3 convolution from 3 to 16 channels with stride 2."""
     result = table(
         "building W_P of Conv(3 -> 16, 3x3, stride 2) as the image grows", "image", "matrix", "non-zeros",
         "identity, s", "identity, MB", "sparse, s", "sparse, MB",
@@ -148,7 +148,7 @@ def draw(found: dict[str, dict[int, dict[str, float]]], path: Path) -> None:
         axes.minorticks_off()
         axes.grid(alpha=0.3)
         axes.legend()
-    figure.suptitle("Building the matrix of a convolution: the identity way stops where 8 GB do not suffice")
+    figure.suptitle("Building the matrix of a convolution: the identity method stops where it needs more than 8 GB")
     save(figure, path)
 
 

@@ -3,14 +3,14 @@
 Run: python benchmarks/step.py [--network cnn] [--batch 128] [--threads 2] [--repeats 30] [--device cuda] [--lanes 12]
 
 (a) torch.nn: the same network from `nn.Conv2d`, `nn.Linear`, `nn.LayerNorm`, `nn.GELU`, with default and fused Adam.
-(b) floor: the products `x W^T`, `dy^T x` and `dy W` of every dense layer (no gradient at the images) and nothing else:
-    no bias, norm or activation, no optimizer. "in place" writes them to room that is there already; "fresh" allocates
-    as autograd does.
-(c) lanes: each lane is computed as if it were alone, so that its bits cannot depend on its company. What that costs is
-    measured by the products alone: one by one, and joined (one product for the first layer, `bmm` for the others).
+(b) floor: the products `x W^T`, `dy^T x` and `dy W` of every dense layer (without the gradient at the images) and
+    nothing else: no bias, norm, activation or optimizer. "in place" writes the results to existing memory; "fresh"
+    allocates memory, as autograd does.
+(c) lanes: each lane is computed as if it were alone, so its bits cannot depend on the other lanes. The products alone
+    show what this costs: one by one, and joined (one product for the first layer, `bmm` for the others).
 
-The times of a candidate are those of its turns; a ratio is the median over turns. "quiet" is the ratio of the fastest
-tenth of either side's turns: what to read where the machine has other things to do.
+The times of a candidate are those of its turns; a ratio is the median over the turns. "quiet" is the ratio of the
+fastest tenth of the turns on either side: use it when the machine is busy with other things.
 """
 
 import statistics
@@ -31,7 +31,7 @@ Step = Callable[[], object]
 
 
 def plain(network: Network, dense: bool) -> nn.Sequential:
-    """The network as a user of torch would write it; for networks without residual blocks."""
+    """The network as a user of torch would write it. It must not have residual blocks."""
     modules: list[nn.Module] = [] if dense else [nn.Unflatten(1, network.image)]
     for _, steps in network.sections(dense=dense):
         for step in steps:
@@ -81,7 +81,7 @@ def floor(network: Network, batch: int, *, fresh: bool, device: str = "cpu") -> 
 
 
 def products_of_lanes(network: Network, batch: int, lanes: int, *, joined: bool, device: str = "cpu") -> Step:
-    """The products of all lanes, in place: joined where that can be done, or those of one lane after the other."""
+    """The products of all lanes, in place: joined where possible, or one lane after the other."""
     layers = []
     for n, layer in enumerate((*network.layers, network.head)):
         m_out, m_in = layer.spec.matrix_shape

@@ -1,10 +1,10 @@
-"""A sweep over eight alphas against eight separate runs of `train`: the same commands, epochs and images.
+"""A sweep over eight alphas against eight separate runs of `train`, with the same settings, epochs and images.
 
 Run: python benchmarks/sweep.py [--epochs 2] [--images 5120] [--every step] [--at-once 8]
 
-The runs take turns with the sweep's: half of them go before it and half after it, so that a machine that gets slower
-or faster meets both. Two ratios: of whole commands (start, data, check against the reference, checkpoints), and of the
-training alone, which is what remains when runs are long.
+Half of the runs go before the sweep and half after it, so that both are affected if the machine gets slower or faster.
+There are two ratios: of the whole commands (start, data, check against the reference, checkpoints), and of the training
+alone, which is what counts when runs are long.
 """
 
 import subprocess
@@ -34,7 +34,7 @@ def timed(*arguments: object) -> float:
 
 
 def steps_of_prior(runs: list[Run]) -> int:
-    """How often a prior was trained, by Adam's own count."""
+    """How many steps a prior was trained for, by Adam's own count."""
     newest = [checkpoint.found(run.folder / "checkpoint")[0] for run in runs]
     return sum(int(load_file(path)["prior/adam.step"]) for path in newest)
 
@@ -44,7 +44,7 @@ def training(runs: list[Run]) -> float:
 
 
 def main(
-    epochs: Annotated[int, typer.Option(help="Epochs of each.")] = 2,
+    epochs: Annotated[int, typer.Option(help="Epochs of each run.")] = 2,
     images: Annotated[int, typer.Option(help="Training images of `shapes`.")] = 5120,
     every: Annotated[str, typer.Option(help="Cadence: epoch or step.")] = "epoch",
     at_once: Annotated[int, typer.Option(help="Lanes in one run of the sweep.")] = 8,
@@ -63,7 +63,7 @@ def main(
             separate += timed("train", *common, "--alpha", alpha, "--out", Path(folder) / "train" / f"{k}")
         runs = {"eight runs of train": find_runs([Path(folder) / "train"]), "one sweep": find_runs([whole])}
         shown = table(f"{len(alphas)} alphas, {epochs} epochs of {images} images, every {every}", "", "command, s")
-        for column in ("training, s", "steps of a prior"):
+        for column in ("training, s", "steps of the prior"):
             shown.add_column(column, justify="right")
         for (name, own), seconds in zip(runs.items(), (separate, together), strict=True):
             shown.add_row(name, f"{seconds:.1f}", f"{training(own):.1f}", str(steps_of_prior(own)))

@@ -1,13 +1,13 @@
-"""Training the CNN pair: ours against the program that a user would put together, and against the matrix products.
+"""Training the CNN pair: ours against a program put together by hand, and against the matrix products alone.
 
 Run: python benchmarks/train.py [--data shapes|cifar10] [--steps 40] [--rounds 5]
 
-(a) by hand: a `DataLoader` with torchvision's transforms and 2 workers, `nn.Module`s, two `torch.optim.Adam`, and after
-    every epoch the kernels turned into matrices by convolving the identity and mixed in densely.
-(b) floor: the products of the dense layers alone (see step.py); the least that a step of the I-MLP can take.
+(a) by hand: a `DataLoader` with torchvision's transforms and 2 workers, `nn.Module`s, and two `torch.optim.Adam`. After
+    every epoch the kernels are turned into matrices by convolving the identity, and mixed in densely.
+(b) floor: the products of the dense layers alone (see step.py), the least that a step of the I-MLP can take.
 
 Both train the same pair (one prior, one I-MLP, alpha 0.5) on batches of 128. They take turns of `--steps` steps; each
-turn also pays its share of the interpolation that an epoch of 391 steps (CIFAR-10) ends with.
+turn also includes its share of the interpolation at the end of an epoch of 391 steps (CIFAR-10).
 """
 
 import statistics
@@ -67,7 +67,7 @@ class ByHand:
 
 
 class Ours:
-    """The trainer's own step and mixing, as a run has them."""
+    """The trainer's own step and mixing, as in a run."""
 
     def __init__(self, data: Dataset, config: Config, folder: Path):
         self.trainer = Trainer(config, data, folder)
@@ -112,7 +112,7 @@ def main(data: str = "shapes", steps: int = 40, rounds: int = 5, threads: int = 
                 turns[name].append(seconds(one.train, steps) / steps + mixing[name][-1] / EPOCH)
             turns["products"].append(seconds(lambda: [products() for _ in range(10)]) / 10)
     shown = table(f"the CNN pair on {images.name}, batch {BATCH}, {threads} threads, {rounds} turns of {steps} steps",
-                  "program", "images/s", "ms a step", "ms a mixing")  # fmt: skip
+                  "program", "images/s", "ms per step", "ms per mixing")  # fmt: skip
     for name, values in turns.items():
         step = statistics.median(values)
         mix = f"{1e3 * statistics.median(mixing[name]):.1f}" if name in mixing else ""
@@ -120,10 +120,10 @@ def main(data: str = "shapes", steps: int = 40, rounds: int = 5, threads: int = 
     console.print(shown)
     pairs = list(zip(*turns.values(), strict=True))
     console.print(
-        f"imlp / by hand: {statistics.median(hand / own for own, hand, _ in pairs):.2f} times the images a second"
+        f"imlp / by hand: {statistics.median(hand / own for own, hand, _ in pairs):.2f} times as many images per second"
     )
     share = statistics.median(least / own for own, _, least in pairs)
-    console.print(f"of a step of the pair, {100 * share:.0f} % are the I-MLP's own matrix products (the floor)")
+    console.print(f"the I-MLP's own matrix products (the floor) take {100 * share:.0f} % of a step of the pair")
 
 
 if __name__ == "__main__":

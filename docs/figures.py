@@ -1,4 +1,4 @@
-"""The pictures of these pages, drawn anew whenever the pages are built: `python docs/figures.py FOLDER`."""
+"""The pictures of these pages, drawn whenever the pages are built: `python docs/figures.py FOLDER`."""
 
 import sys
 from collections.abc import Callable
@@ -26,7 +26,7 @@ BLUE, ORANGE, GREY = "#2b6cb0", "#dd6b20", "#e2e8f0"
 
 
 def hero() -> Figure:
-    """W turns into W_P: the whole matrix above, one row of it folded into the image below."""
+    """W turns into W_P: the whole matrix above, one of its rows as an image below."""
     spec = Conv((1, 6, 6), 1, kernel=3, padding=1)
     kernel = np.array([[1, 2, 1], [0, 0.5, 0], [-1, -2, -1]])
     rng = np.random.default_rng(3)
@@ -69,7 +69,7 @@ def columns() -> Figure:
 
 
 def basis_images() -> Figure:
-    """Three pixels of a 3 x 3 image, each convolved: three columns of `W_F`."""
+    """Three pixels of a 3 x 3 image, each convolved, are three columns of `W_F`."""
     spec = Conv((1, 3, 3), 1, kernel=3, padding=1)
     figure, axes = _row(4, 3.4)
     for one, pixel in zip(axes, (0, 4, 5), strict=False):
@@ -112,7 +112,7 @@ def interpolation() -> Figure:
 
 
 def meter() -> Figure:
-    """The bias share of a random matrix that is mixed once, for every alpha, at three sizes of the image."""
+    """The bias share of a random matrix after one mixing, for every alpha and three image sizes."""
     figure = Figure(figsize=(6.4, 3.6), layout="constrained")
     axes = figure.subplots()
     alphas = np.linspace(0, 1, 41)
@@ -129,7 +129,7 @@ def meter() -> Figure:
 
 
 def decay() -> Figure:
-    """Appendix G's schedules over ten epochs, and what weight each leaves to the first epoch's prior."""
+    """Appendix G's schedules over ten epochs, and how much of each epoch's prior is left at the end."""
     figure, (left, right) = _row(2, 3.6, width=10)
     epochs = np.arange(10)
     for k in (0, 1, 2, 4):
@@ -139,7 +139,7 @@ def decay() -> Figure:
         right.plot(epochs, alphas * kept, marker="o", markersize=3, label=f"k = {k}")
     left.set(xlabel="epoch t", ylabel="alpha[t]", title="alpha[t] = 0.5 (1 - t / 10)^k")
     right.set(xlabel="epoch t", ylabel="share of epoch t's W_P in the last W")
-    right.set_title("what is left of it after the last mixing")
+    right.set_title("what is left after the last mixing")
     for axes in (left, right):
         axes.grid(alpha=0.3)
         axes.legend()
@@ -151,7 +151,7 @@ def taps() -> Figure:
     figure, (left, right) = _row(2, 5.2, width=10)
     found = diagonals(CONV)
     _diagonal_colours(left, CONV, found)
-    left.set_title(f"{len(found)} taps, {len(found)} diagonals: a colour each")
+    left.set_title(f"{len(found)} taps, {len(found)} diagonals: one colour each")
     middle = found[4]
     _diagonal_colours(right, CONV, (middle,), first=4)
     steps = ", ".join(f"{axis.size} steps of ({axis.row}, {axis.column})" for axis in middle.axes)
@@ -160,7 +160,7 @@ def taps() -> Figure:
 
 
 def token_diagonal() -> Figure:
-    """`W~ T` is one diagonal: the entries of each number of the small weight in a colour of their own."""
+    """`W~ T` is one diagonal: each number of the small weight has its own colour."""
     figure, (left, right) = _row(2, 5.2, width=10)
     for axes, spec, name in ((left, SHARED, "W~"), (right, TOKENS, "W~ T")):
         (one,) = diagonals(spec)
@@ -174,7 +174,7 @@ def token_diagonal() -> Figure:
 
 
 def work() -> Figure:
-    """How many entries of each dense layer of the CNN pair the prior fills."""
+    """How many entries of each dense layer of the CNN pair are filled by the prior."""
     figure = Figure(figsize=(8, 3.4), layout="constrained")
     axes = figure.subplots()
     layers = networks.cnn().layers
@@ -204,22 +204,22 @@ def lanes() -> Figure:
         _box(axes, 6.9, y, 2.9, 0.65, "#90cdf4", f"x[{n}] @ W[{n}].T")
     axes.annotate("", (2.1, 1.75), (1.5, 1.75), arrowprops={"arrowstyle": "->"})
     axes.annotate("", (6.8, 1.35), (4.5, 1.35), arrowprops={"arrowstyle": "->"})
-    axes.text(5.65, 1.5, "first layer: one product\nwith all rows of W (L M_out, M_in)", ha="center", fontsize=8)
-    axes.text(8.35, 2.75, "later layers:\none batched product", ha="center", fontsize=9)
+    axes.text(5.65, 1.5, "each lane is computed\nas if it were alone", ha="center", fontsize=8)
+    axes.text(8.35, 2.75, "one product per layer\nand lane", ha="center", fontsize=9)
     for n in range(3):
         begin = (3.3 + 0.5 * (n - 1), 2.72)
         axes.annotate("", (begin[0], 2.42), begin, arrowprops={"arrowstyle": "->", "color": ORANGE})
-    axes.text(4.5, 2.52, "mixes into each lane by its own alpha", color=ORANGE, fontsize=8)
+    axes.text(4.5, 2.52, "is mixed into each lane with the lane's own alpha", color=ORANGE, fontsize=8)
     return figure
 
 
 def kernel() -> Figure:
-    """Which block of threads visits which entry of `W`, for a block of 4 threads; and what an entry adds."""
+    """Which block of threads visits which entry of `W`, for blocks of 4 threads; and what each thread adds."""
     figure, (left, right) = _row(2, 4.6, width=10)
     m_out, m_in = CONV.matrix_shape
     visited = np.tile(np.arange(m_in) // 4 + 1, (m_out, 1))
     _cells(left, visited)
-    threads = f"(4 threads a block here, {kernels.THREADS} in kernels.cu)"
+    threads = f"(4 threads per block here, {kernels.THREADS} in kernels.cu)"
     left.set_title(f"blockIdx.x by colour; blockIdx.y is the row\n{threads}", fontsize=10)
     _cells(right, reference.matrix(CONV, KERNEL).toarray())
     finds = "what each thread finds: the tap whose number it adds,\nor none (white): it only scales"
@@ -244,7 +244,7 @@ def _numbers(axes: Axes, values: np.ndarray, size: int = 9) -> None:
 
 
 def _cells(axes: Axes, numbers: np.ndarray) -> None:
-    """Whole numbers 1 .. 9 as colours, 0 white, with thin lines between the cells."""
+    """Whole numbers 1 .. 9 as colours and 0 as white, with thin lines between the cells."""
     shown = np.ma.masked_equal(numbers, 0)
     axes.imshow(shown, cmap="tab10", vmin=1, vmax=10, alpha=0.75)
     rows, columns = numbers.shape
@@ -255,7 +255,7 @@ def _cells(axes: Axes, numbers: np.ndarray) -> None:
 
 
 def _entries(diagonal: Any) -> list[tuple[int, int, int]]:
-    """Number of the weight, row and column of every entry of a diagonal, from its axes alone."""
+    """The weight's number, the row and the column of every entry of a diagonal, from its axes alone."""
     found = []
     for position in np.ndindex(*(axis.size for axis in diagonal.axes)):
         steps = list(zip(position, diagonal.axes, strict=True))
@@ -289,7 +289,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
 
 
 def draw(folder: Path) -> None:
-    """Write all of them into `folder` as PNG."""
+    """Write all figures into `folder` as PNG."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, figure in FIGURES.items():
         plot.save(figure(), folder / f"{name}.png")

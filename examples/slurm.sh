@@ -1,10 +1,10 @@
 #!/bin/bash
-# A sweep on Slurm: Ray starts on every node of the job, the sweep runs on the first one and uses all of them.
+# A sweep on Slurm: Ray starts on every node of the job; the sweep is started on the first node and uses all of them.
 #
 #   sbatch --nodes=4 examples/slurm.sh sweep --alphas 0,1e-4..1:13log --seeds 5 --data cifar10 --out /shared/sweep
 #
-# Give the same line again (or let Slurm requeue the job) to go on: what is finished is skipped. Submit it from the
-# repository, with the environment active that has imlp and Ray; both must be on a file system that all nodes see.
+# To resume, submit the same line again (or let Slurm requeue the job): finished runs are skipped. Submit it from the
+# repository, after activating the environment with imlp and Ray; all nodes must see the file system of both.
 #SBATCH --job-name=imlp
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=1
@@ -18,7 +18,7 @@ cpus=${SLURM_CPUS_PER_TASK:-1}
 mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 on() { exec srun --overlap --nodes=1 --ntasks=1 --cpus-per-task="$cpus" --nodelist="$@"; }
 
-# Only those who know the token may use the cluster. It lives as long as the job; srun hands it to the nodes.
+# Only those who know the token may use the cluster. It is valid as long as the job runs; srun passes it to the nodes.
 export RAY_AUTH_MODE=token RAY_USAGE_STATS_ENABLED=0
 RAY_AUTH_TOKEN=$(python -c 'import secrets; print(secrets.token_hex(32))')
 export RAY_AUTH_TOKEN
@@ -30,7 +30,7 @@ address=$ip:$port
 started=()
 trap 'kill "${started[@]}" 2> /dev/null || true; wait' EXIT
 
-# Returns once so many nodes have joined.
+# Waits until this many nodes have joined.
 joined() {
     python - "$address" "$1" << 'EOF'
 import sys
@@ -63,7 +63,7 @@ for node in "${nodes[@]:1}"; do
 done
 joined "${#nodes[@]}"
 
-# A signal of Slurm (the end of the time, a preemption) lets every run save its state and stop.
+# On a signal from Slurm (the time is up, or the job is preempted) every run saves its state and stops.
 python cli.py "$@" --engine ray --address "$address" &
 sweep=$!
 trap 'kill -TERM "$sweep"' TERM

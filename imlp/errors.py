@@ -1,7 +1,7 @@
-"""What every error message looks like: what was given, what is wrong with it, and what would mend it.
+"""What every error message looks like: what was given, what is wrong with it, and how to fix it.
 
-All of them derive from `ImlpError`, so a caller can catch one name; those about values are `ValueError`s too.
-The command line prints the message as one line and exits with 2; nothing else of the error is shown.
+All errors derive from `ImlpError`, so a caller can catch one name; those about values are also `ValueError`s.
+The command line prints the message as one line, without a traceback, and exits with 2.
 """
 
 
@@ -14,7 +14,7 @@ class ImlpError(Exception):
 
 
 class SpecError(ImlpError, ValueError):
-    """A geometry that does not exist: it names the field, what was given, and what would do."""
+    """An impossible geometry: names the field, what was given, and what would be possible."""
 
 
 class ArrayError(ImlpError, ValueError):
@@ -34,15 +34,15 @@ class FileError(ImlpError):
 
 
 class ConfigError(ImlpError, ValueError):
-    """A setting of a run that does not exist or cannot be."""
+    """A setting of a run that does not exist, or has an impossible value."""
 
 
 class RunError(ImlpError):
-    """A run that cannot start, go on or be read."""
+    """A run that cannot start, resume or be read."""
 
 
 class NonFiniteError(ImlpError, ArithmeticError):
-    """A loss that is not finite, found before anything was changed: in which lanes, and from which layer on."""
+    """A loss that is not finite, found before anything was changed: names the lanes, and the first layer concerned."""
 
     def __init__(self, lanes: list[int], layer: str):
         self.lanes, self.layer = lanes, layer
@@ -50,4 +50,4 @@ class NonFiniteError(ImlpError, ArithmeticError):
 
 
 class DataError(ImlpError):
-    """A data set that is missing, damaged or not what it should be: it names the file and the cause."""
+    """A data set that is missing, damaged or not what it should be: names the file and the cause."""

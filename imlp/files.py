@@ -1,7 +1,8 @@
-"""Files are written whole or not at all, and what others may have written is read with care.
+"""Files are written completely or not at all, and files from elsewhere are read with care.
 
-Writing: a temporary file beside the target, fsync, then rename. Symbolic links are followed; what is there and is not
-a regular file is refused. Reading: whatever is wrong with a file or its name becomes an error of ours, in one line.
+Writing: a temporary file beside the target, fsync, then rename. Symbolic links are followed; a target that exists and
+is not a regular file is refused. Reading: whatever is wrong with a file or its name becomes one of our errors, in one
+line.
 """
 
 import json
@@ -16,14 +17,14 @@ from typing import Any, BinaryIO
 
 from imlp.errors import FileError
 
-LONGEST = 120  # letters of a path that a message shows
-DIGITS = 300  # of a whole number in a file; more do not fit into a float
+LONGEST = 120  # characters of a path; messages shorten longer ones
+DIGITS = 300  # of a whole number in a file; a longer one does not fit into a float
 DEEPEST = 100  # levels of tables and lists in a TOML file
 
 
 @contextmanager
 def write_whole(path: str | Path) -> Iterator[BinaryIO]:
-    """Open `path` for writing so that readers see the old file or the whole new one, never a part.
+    """Open `path` for writing so that readers see either the old file or the complete new one, never a part.
 
     >>> with write_whole("/tmp/example.bin") as file:
     ...     _ = file.write(b"whole")
@@ -34,9 +35,9 @@ def write_whole(path: str | Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def whole_file(path: str | Path) -> Iterator[Path]:
-    """A name beside `path` to write to; what is there at the end takes the place of `path`, or nothing does.
+    """A temporary path beside `path` to write to. At the end it replaces `path`; after an error `path` is unchanged.
 
-    The file gets the mode that the umask gives to new files, whoever writes it.
+    The file gets the mode that the umask allows for new files, whatever writes it.
     """
     partial = None
     try:
@@ -44,7 +45,7 @@ def whole_file(path: str | Path) -> Iterator[Path]:
         partial = target.with_name(f".{target.name}.{os.getpid()}.part")
         mode = _create(partial)
         yield partial
-        os.chmod(partial, mode)  # some writers make a file of their own, which nobody else may read
+        os.chmod(partial, mode)  # some writers create the file themselves, readable by this user alone
         with open(partial, "rb+") as file:
             os.fsync(file.fileno())
         os.replace(partial, target)
@@ -58,7 +59,7 @@ def whole_file(path: str | Path) -> Iterator[Path]:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and those above it, unless they are there."""
+    """Make a folder and its parents, unless they exist."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
@@ -67,14 +68,14 @@ def make_folder(folder: Path) -> None:
 
 
 def allocate(path: Path) -> None:
-    """Give a file all the blocks that it has room for: a write into a hole of a memory map kills on a full disk."""
+    """Allocate all blocks of a file: writing into a hole of a memory map kills the process if the disk is full."""
     if hasattr(os, "posix_fallocate") and (size := path.stat().st_size):
         with open(path, "rb+") as file:
             os.posix_fallocate(file.fileno(), 0, size)
 
 
 def check_path(path: str | Path) -> Path:
-    """The path, if the system can be asked about it at all: not too long, no loop of links, no folder that is closed.
+    """The path, unless the system refuses to look at it: too long, a loop of links, a folder without access.
 
     >>> check_path("a" * 5000)
     Traceback (most recent call last):
@@ -90,15 +91,15 @@ def check_path(path: str | Path) -> Path:
 
 
 def expanded(path: str | Path) -> Path:
-    """The path with the home folder in the place of `~`."""
+    """The path with `~` replaced by the home folder."""
     try:
         return check_path(Path(path).expanduser())
     except RuntimeError as error:
-        raise FileError(f"cannot look at {shown(path)}: {reason(error)}", "write the folder out") from error
+        raise FileError(f"cannot look at {shown(path)}: {reason(error)}", "write the folder's name in full") from error
 
 
 def cache_folder() -> Path:
-    """Where this user's programs keep what can be made again; the folder need not be there."""
+    """This user's cache of files that can be recreated. The folder need not exist."""
     given = os.environ.get("XDG_CACHE_HOME")
     return check_path((Path(given) if given else expanded("~/.cache")) / "imlp")
 
@@ -112,7 +113,7 @@ def read_text(path: Path, remedy: str = "name a text file that you may read") ->
 
 
 def parse_json(text: str | bytes) -> Any:
-    """JSON that anybody may have written: all that can be wrong with it is a `ValueError` of one line.
+    """Parse JSON from anywhere: whatever is wrong with it becomes a `ValueError` with a message of one line.
 
     >>> parse_json("[" * 100_000)
     Traceback (most recent call last):
@@ -120,7 +121,7 @@ def parse_json(text: str | bytes) -> Any:
     """
     try:
         found = json.loads(text, parse_int=_whole)
-        if "\\ud" in (text if isinstance(text, str) else text.decode()).lower():  # half a letter, perhaps
+        if "\\ud" in (text if isinstance(text, str) else text.decode()).lower():  # perhaps half of a surrogate pair
             json.dumps(found, ensure_ascii=False).encode()
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
@@ -130,7 +131,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def parse_toml(text: bytes) -> dict[str, Any]:
-    """TOML likewise.
+    """Parse TOML from anywhere, in the same way.
 
     >>> parse_toml(b"lr = " + b"9" * 5000)
     Traceback (most recent call last):
@@ -162,12 +163,12 @@ def reason(error: Exception) -> str:
     if text.startswith("Header info length"):
         return "its header is far too long"
     if "pickle" in text:
-        return "it holds Python objects and not only numbers, and loading them could run any program"
+        return "it holds Python objects as well as numbers, and loading those could run any program"
     return "its name has a zero byte" if text.startswith("embedded null") else text
 
 
 def is_text(name: str) -> bool:
-    """Whether a name can be written as UTF-8; the system may give us others."""
+    """Whether a name can be written as UTF-8; names of files need not be."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -176,13 +177,13 @@ def is_text(name: str) -> bool:
 
 
 def shown(path: str | Path) -> str:
-    """A path as a message shows it: shortened where it is very long."""
+    """A path as messages show it: shortened if it is very long."""
     text = str(path)
     return text if len(text) <= LONGEST else f"{text[:30]}..."
 
 
 def _target(path: Path) -> Path:
-    """What is to be written: the file that a link leads to. Only a regular file may be replaced."""
+    """The file to write, after following links. Only a regular file may be replaced."""
     try:
         found = os.stat(path).st_mode
     except FileNotFoundError:
@@ -197,7 +198,7 @@ def _target(path: Path) -> Path:
 
 
 def _create(partial: Path) -> int:
-    """Make the file, in the place of what an earlier process has left; the mode that it has."""
+    """Create the file, replacing what an earlier process may have left, and return its mode."""
     _remove(partial)
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
@@ -213,7 +214,7 @@ def _whole(digits: str) -> int:
 
 
 def _check_depth(value: Any) -> None:
-    """Refuse what nothing else could walk through, and whole numbers that do not fit into a float."""
+    """Refuse values that are nested too deeply, and whole numbers that do not fit into a float."""
     level = [value]
     for _ in range(DEEPEST):
         if any(isinstance(item, int) and abs(item) >= 10**DIGITS for item in level):
@@ -225,7 +226,7 @@ def _check_depth(value: Any) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Delete a leftover; where even that is refused, the error under way says more than a second one."""
+    """Delete a leftover. If even that fails, stay silent: the first error says more than a second one."""
     try:
         path.unlink(missing_ok=True)
     except OSError:

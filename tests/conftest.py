@@ -1,4 +1,4 @@
-"""Shared by all tests. `IMLP_REQUIRE=accel,g++` turns the skips of those names into failures, and CI sets it."""
+"""Shared by all tests. `IMLP_REQUIRE=accel,g++` turns skips for lack of these into failures; CI sets it."""
 
 import os
 import shutil
@@ -53,7 +53,7 @@ def _missing(name: str) -> str | None:
 
 
 def needs(name: str) -> None:
-    """Skip what follows where `name` is missing; fail where `IMLP_REQUIRE` names it."""
+    """Skip the test if `name` is missing, or fail if `IMLP_REQUIRE` names it."""
     reason = _missing(name)
     if reason is None:
         return
@@ -82,7 +82,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def page(browser: Any) -> Iterator[Any]:
-    """A new page that may not use the network; fails the test that made it print an error to the console."""
+    """A new page without network access; a test fails if the page prints an error to the console."""
     context = browser.new_context(offline=True)
     opened = context.new_page()
     errors: list[str] = []

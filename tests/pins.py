@@ -1,4 +1,4 @@
-"""How accel is pinned to the reference: one check a verb, and the only tolerances there are."""
+"""How accel is pinned to the reference: one check per verb, and all tolerances."""
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ DTYPES = list(TOLERANCE)
 
 
 def assert_same(fast: torch.Tensor | None, slow: object) -> None:
-    """Equal within the tolerance of the fast one's dtype, relative to the largest number."""
+    """Check that both are equal within the tolerance of accel's dtype, relative to the largest number."""
     if fast is None or slow is None:
         assert fast is None
         assert slow is None
@@ -24,7 +24,7 @@ def assert_same(fast: torch.Tensor | None, slow: object) -> None:
 
 
 class Numbers:
-    """The arrays that a spec is tried with, the same for both backends (rounded to float32, exact in both types)."""
+    """The arrays that a spec is tested with, the same for both backends (rounded to float32, exact in both types)."""
 
     def __init__(self, spec: Spec, dtype: torch.dtype = torch.float64, device: str = "cpu", seed: int = 0):
         rng = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""Networks of every kind, small enough to try every number of them, and batches for them."""
+"""Networks of every kind, small enough to test every number in them, and batches for them."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Geometry for property tests, and the fixed list of specs that every verb is tried on."""
+"""Geometry for property tests, and the fixed list of specs that every verb is tested on."""
 
 from hypothesis import strategies as st
 
@@ -11,7 +11,7 @@ SPECS: list[Spec] = [
     Conv((4, 9, 6), 6, kernel=(2, 3), stride=(1, 2), padding=(2, 1), dilation=(3, 2), groups=2),
     Conv((3, 5, 5), 3, kernel=3, padding=1, groups=3),
     Conv((2, 1, 1), 3, kernel=3, padding=1),
-    Conv((8, 6, 3), 2, kernel=(3, 1), dilation=(2, 1)),  # as many channels as change the way it is cut
+    Conv((8, 6, 3), 2, kernel=(3, 1), dilation=(2, 1)),  # enough channels to change how it is split
     Conv((8, 3, 3), 2, kernel=3, stride=2, padding=1),
     Conv((16, 4, 2), 4, kernel=3, padding=1, groups=2),
     Conv((1, 2, 2), 2, kernel=3, stride=2, padding=1),

@@ -1,4 +1,4 @@
-"""Crops and flips: both backends against torchvision for the same offsets, and the draws against its own."""
+"""Crops and flips: both backends against torchvision for the same offsets, and our draws against torchvision's."""
 
 import numpy as np
 import pytest

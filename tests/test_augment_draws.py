@@ -1,4 +1,4 @@
-"""The draws of crops and flips, which need nothing but NumPy."""
+"""The draws of crops and flips, which need only NumPy."""
 
 import numpy as np
 import pytest

@@ -1,8 +1,8 @@
 """The README, the pages of docs/ and the notebooks do what they say.
 
-Python of a page is run in order in one namespace and one folder, examples with `>>>` are compared with what they print,
-and commands are run as a reader would give them. A block that would take long or needs what is not there is preceded by
-`<!-- only parsed: REASON -->`: of it the commands and their options must exist.
+The Python code of a page is run in order in one namespace and one folder, examples with `>>>` are compared with what
+they print, and commands are run as a reader would give them. A block that takes long, or needs something that is
+missing here, is preceded by `<!-- only parsed: REASON -->`: its commands and options only have to exist.
 """
 
 import doctest
@@ -65,7 +65,7 @@ def test_its_examples_run(page, tmp_path, monkeypatch):
         elif block["language"] in SHELL:
             for line in lines(code):
                 run(line)
-    shutil.rmtree(tmp_path / "runs", ignore_errors=True)  # checkpoints are large, and pytest keeps what is left
+    shutil.rmtree(tmp_path / "runs", ignore_errors=True)  # checkpoints are large, and pytest keeps the folder
 
 
 def run(line: str) -> None:
@@ -134,7 +134,7 @@ def test_a_wrong_command_is_noticed(line):
 @by_page
 def test_its_links_lead_somewhere(page):
     for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
-        assert (page.parent / link).exists() or link.startswith("figures/"), link  # Sphinx sees to the figures
+        assert (page.parent / link).exists() or link.startswith("figures/"), link  # Sphinx draws the figures
 
 
 def test_every_experiment_is_told_of():

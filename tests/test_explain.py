@@ -1,4 +1,4 @@
-"""The derivation of an entry is what the reference's matrix has there."""
+"""The derivation of an entry agrees with the reference's matrix."""
 
 from math import prod
 
@@ -22,7 +22,7 @@ def numbered(spec):
 
 
 def number(spec, tap):
-    """Which number that is by the derivation."""
+    """The same number according to the derivation."""
     if tap is None:
         return 0
     return 1 if spec.weight_shape is None else 1 + int(np.ravel_multi_index(tap, spec.weight_shape))
@@ -52,7 +52,7 @@ def test_every_entry_of_small_layers(spec):
 
 @given(specs, st.data())
 def test_the_numbers_of_a_step_amount_to_its_value(spec, data):
-    """What is printed is a sum that comes out: `37 // 2^2 = 9`, and each name has been given before it is used."""
+    """Each printed equation is true, for example `37 // 2^2 = 9`, and each name is defined before it is used."""
     i, j = (data.draw(st.integers(0, size - 1)) for size in spec.matrix_shape)
     found = explain(spec, i, j)
     assert found.steps

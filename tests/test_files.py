@@ -1,4 +1,4 @@
-"""Files are written whole or not at all."""
+"""Files are written completely or not at all."""
 
 import os
 import socket
@@ -35,7 +35,7 @@ def test_a_folder_that_does_not_exist_is_named(tmp_path):
 
 
 def test_a_full_disk_is_an_error_and_not_a_short_file(tmp_path):
-    """No file of this process may grow beyond 50,000 bytes, which meets a writer as a full disk does."""
+    """No file of this process may grow beyond 50,000 bytes, which looks like a full disk to a writer."""
     resource = pytest.importorskip("resource", reason="this system has no limits of resources")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, before[1]))
@@ -48,7 +48,7 @@ def test_a_full_disk_is_an_error_and_not_a_short_file(tmp_path):
 
 
 def test_links_are_followed(tmp_path):
-    """The link stays a link; a link to nothing makes what it names."""
+    """The link stays a link; a link to nothing creates the file that it names."""
     (tmp_path / "there").mkdir()
     for name in ("old", "new"):
         (tmp_path / name).symlink_to(f"there/{name}.bin")
@@ -98,7 +98,7 @@ def test_names_that_no_file_can_have(name, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("umask", [0o022, 0o077, 0o002])
 def test_the_umask_decides_who_may_read(umask, tmp_path):
-    """Also where the writer makes a file of its own for its owner alone, as safetensors does."""
+    """Even if the writer creates a file that only its owner may read, as safetensors does."""
     before = os.umask(umask)
     try:
         with whole_file(tmp_path / "a.bin") as partial:
@@ -111,7 +111,7 @@ def test_the_umask_decides_who_may_read(umask, tmp_path):
 
 
 def test_what_a_killed_process_has_left_is_no_obstacle(tmp_path):
-    """Nor is a link that somebody has put there: it is not followed."""
+    """Nor is a link that somebody has put there followed."""
     (tmp_path / "other").write_bytes(b"other")
     (tmp_path / f".a.bin.{os.getpid()}.part").symlink_to(tmp_path / "other")
     with write_whole(tmp_path / "a.bin") as file:

@@ -1,4 +1,4 @@
-"""Specs check themselves, and count right."""
+"""Specs check themselves, and count correctly."""
 
 from dataclasses import FrozenInstanceError
 

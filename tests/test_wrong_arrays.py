@@ -1,4 +1,4 @@
-"""What is no array of numbers is refused by name, in both backends, before anything is computed."""
+"""Whatever is not an array of numbers is refused by name, in both backends, before anything is computed."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ ONES = np.ones((2, 2))
 
 
 class Anything:
-    """Knows nothing of arrays."""
+    """An object that knows nothing about arrays."""
 
 
 WRONG = [np.array([[Anything()]]), np.array([["1.0"]]), np.array([[1j]]), [[1.0], [2.0, 3.0]], Anything(), "one"]

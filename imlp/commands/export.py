@@ -1,4 +1,4 @@
-"""`export`: a trained network for others."""
+"""`export`: write a trained network to a file that others can use."""
 
 import re
 from pathlib import Path
@@ -23,15 +23,15 @@ def export(
     lane: Annotated[str, typer.Option(help="The lane's number, from 0 in the order of config.toml; or prior.")] = "0",
     format: Annotated[
         Literal["safetensors", "torch", "onnx", "npz"],
-        typer.Option(help="Arrays (safetensors, npz), or a program that needs nothing of ours (torch, onnx)."),
+        typer.Option(help="Arrays (safetensors, npz), or a program that runs without imlp (torch, onnx)."),
     ] = "safetensors",
     out_file: Annotated[
-        Path | None, typer.Option("--out", help="The file. Default: RUN/laneK with its suffix.")
+        Path | None, typer.Option("--out", help="The file. Default: RUN/laneK, with the suffix of the format.")
     ] = None,
 ) -> None:
-    """Write a trained network: images (N, channels, height, width) from 0 to 1 in, logits out.
+    """Write a trained network. It maps images (N, channels, height, width) from 0 to 1 to logits.
 
-    The prior takes standardised images, (x - mean) / std by channel; both are written beside its weights.
+    The prior takes standardised images, (x - mean) / std per channel; both are written with its weights.
     """
     if lane != "prior" and not re.fullmatch("[0-9]{1,9}", lane):
         raise RunError(f"--lane is {lane!r:.60}", "give a number from 0, or prior")

@@ -10,7 +10,7 @@ from imlp.commands.console import out, print_json
 
 
 def info(json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False) -> None:
-    """Show what this machine has, which path interpolation takes here, and why."""
+    """Show versions and devices of this machine, which path interpolation takes on it, and why."""
     facts = facts_of_this_machine()
     if json:
         print_json(facts)

@@ -1,4 +1,4 @@
-"""`plot`: a run as a picture."""
+"""`plot`: draw a run."""
 
 from pathlib import Path
 from typing import Annotated
@@ -17,7 +17,7 @@ def plot(
         Path | None, typer.Option("--out", help="The picture: .png, .svg or .pdf. Default: RUN/run.png.")
     ] = None,
 ) -> None:
-    """Draw a run: accuracy and inductive bias by epoch."""
+    """Draw a run: accuracy and inductive bias, epoch by epoch."""
     from imlp import plot as drawing  # matplotlib takes a second to import
 
     path = out_file or run / "run.png"

@@ -1,4 +1,4 @@
-"""`report`: runs as one page."""
+"""`report`: put runs on one page."""
 
 from pathlib import Path
 from typing import Annotated
@@ -19,12 +19,12 @@ def report(
     ] = Path("report.html"),
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
 ) -> None:
-    """Make one self-contained page of runs: open it in any browser, no network needed.
+    """Put runs on one self-contained page that opens in any browser without a network.
 
-    Runs that differ only in seeds and lanes are gathered: accuracy against alpha with the fit of two lines, accuracy
-    by epoch, the bias meter by layer, the first layer as images, and tables that sort. A search is shown by its trials,
-    its choice and the test of it. Runs and searches that are not finished and lanes that have stopped are listed. Every
-    figure is also a PNG and an SVG, every table a CSV and LaTeX.
+    Runs that differ only in seeds and lanes are shown together: accuracy against alpha with the fit of two lines,
+    accuracy by epoch, the bias meter by layer, the first layer as images, and sortable tables. A search is shown with
+    its trials, its choice and the test of that choice. Unfinished runs and searches, and lanes that have stopped, are
+    listed. Every figure is also written as PNG and SVG, every table as CSV and LaTeX.
 
     Example: `python cli.py report runs --out report.html`
     """

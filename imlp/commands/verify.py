@@ -1,4 +1,4 @@
-"""`verify`: is the fast path the reference, on every layer and on whole networks?"""
+"""`verify`: does the fast path agree with the reference, on every layer and on whole networks?"""
 
 from typing import Annotated, Literal
 
@@ -23,17 +23,19 @@ Dtype = Literal["float64", "float32", "bfloat16", "float16"]
 def verify_command(
     network: Annotated[
         list[str] | None,
-        typer.Option(help="A network whose layers to check, and again for more. Default: cnn and mixer."),
+        typer.Option(help="A network whose layers to check; repeat for more. Default: cnn and mixer."),
     ] = None,
     spec: Annotated[
-        list[str] | None, typer.Option(help="A kind of layer (as of build-prior) instead, and again for more.")
+        list[str] | None, typer.Option(help="Check a kind of layer (of build-prior) instead; repeat for more.")
     ] = None,
     device: Annotated[str, typer.Option(help="Where accel computes: cpu, cuda, cuda:1, mps.")] = "cpu",
-    dtype: Annotated[Dtype, typer.Option(help="What accel computes in; the reference in float64.")] = "float32",
+    dtype: Annotated[
+        Dtype, typer.Option(help="The type that accel computes in; the reference always uses float64.")
+    ] = "float32",
     seed: Annotated[int, typer.Option(min=0, help="Draws the weights and inputs.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print the errors as JSON.")] = False,
 ) -> None:
-    """Check that accel equals the reference: the largest errors, by layer and as a whole. Exit 1 on a miss."""
+    """Check that accel equals the reference, and show the largest errors per layer and network. Exits with 1 if not."""
     whole = network or ([] if spec else ["cnn", "mixer"])
     layers = _layers(whole, spec or [])
     _check_device(device, dtype)
@@ -56,7 +58,7 @@ def verify_command(
         print_json(found | {"networks": networks_errors})
     else:
         title = f"accel ({dtype}, {device}) against the reference"
-        _print(errors, tolerance, f"{title}:\nlargest relative error, at most {tolerance:g} is allowed", "layer")
+        _print(errors, tolerance, f"{title}:\nlargest relative error; at most {tolerance:g} is allowed", "layer")
         if whole:
             _print(networks_errors, tolerance, "and on whole networks", "network")
         told = "all equal within rounding" if passed else "not equal: see the numbers marked in red"
@@ -66,7 +68,7 @@ def verify_command(
 
 
 def _layers(names: list[str], chosen: list[str]) -> dict[str, Spec]:
-    """What to check, by name."""
+    """The layers to check, by name."""
     layers: dict[str, Spec] = {kind: kinds.make(kind) for kind in chosen}
     for name in names:
         layers |= {f"{name} {layer.name}": layer.spec for layer in networks.make(name).layers}
@@ -80,11 +82,12 @@ def _check_device(device: str, dtype: str) -> None:
     backend("accel")
     import torch
 
-    if device == "cpu" and dtype in ("bfloat16", "float16"):  # torch's own half GEMM kills the process on some of them
+    # On some processors torch's half-precision products kill the process.
+    if device == "cpu" and dtype in ("bfloat16", "float16"):
         raise BackendError(f"{dtype} on the CPU depends on what the processor can do", "use float32, or --device cuda")
     try:
         torch.zeros(1, dtype=getattr(torch, dtype), device=device).cpu()
-    except Exception as error:  # each kind of device that is missing fails in its own way
+    except Exception as error:  # each kind of missing device fails in its own way
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         problem = f"--device {device:.60} with {dtype} does not work: {reason:.200}"
         raise BackendError(problem, "use --device cpu") from error

@@ -1,7 +1,7 @@
-"""The teaching page: a structured layer, its matrix and what each entry joins, in one HTML file without network.
+"""The teaching page: a structured layer, its matrix and what each entry connects, in one self-contained HTML file.
 
-`page.html` is the frame; `style.css`, `priors.js` (the maths) and `page.js` (the drawing) are put into it, with
-`accuracy.json`, which `imlp.explore.measure` has measured.
+`page.html` is the frame. `style.css`, `priors.js` (the maths), `page.js` (the drawing) and `accuracy.json` (measured by
+`imlp.explore.measure`) are inserted into it.
 """
 
 import json

@@ -1,8 +1,8 @@
-// The page: controls, three grids and the matrix, the steps, alpha. All state is in `state`; `show` draws from it.
+// The page: controls, three grids and the matrix, the steps, and alpha. All state is in `state`; `show` draws it.
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
-const MOST = 256; // rows or columns of a matrix that can still be seen and pointed at
-const CELL = 20, GAP = 8; // of the small grids, in the units of their drawing
+const MOST = 256; // rows or columns; entries of a larger matrix are too small to point at
+const CELL = 20, GAP = 8; // sizes in the small grids, in SVG units
 const AXES = {
   2: ["row", "column"], 3: ["channel", "row", "column"],
   4: ["output channel", "input channel", "row", "column"], 5: ["patch row", "patch column", "channel", "row", "column"],
@@ -108,7 +108,7 @@ function rebuild() {
   mix();
 }
 
-// --- The small grids: blocks of cells, one block a channel or patch
+// --- The small grids: blocks of cells, one block per channel or patch
 
 const GRIDS = {
   input: { shape: (spec) => spec.input, index: "j", label: "Input" },
@@ -124,7 +124,7 @@ function makeGrids() {
     for (const name of ["tabindex", "role", "aria-label"]) holder.removeAttribute(name);
     grid.cells = [];
     if (!shape) {
-      holder.append(element("p", { class: "quiet" }, "None: a permutation holds ones and zeros only."));
+      holder.append(element("p", { class: "quiet" }, "None: a permutation has only ones and zeros."));
       continue;
     }
     const [rows, cols] = shape.slice(-2), blocks = product(shape.slice(0, -2));
@@ -203,7 +203,7 @@ function pin(selection) {
   show();
 }
 
-// The entry that stands for a selection: itself, or the middle one of those of a row, a column or a weight.
+// The entry that represents a selection: the entry itself, or the middle one of a row, a column or a weight.
 function entryOf(selection) {
   const [mOut, mIn] = state.spec.shape;
   if (selection.of === "entry") return { i: selection.i, j: selection.j };
@@ -246,7 +246,7 @@ function lit() {
 
 // --- Drawing
 
-// Anew whatever alpha changes: the matrix on show, its picture of a pixel an entry, the output; then all that is drawn.
+// Recompute what depends on alpha (the matrix, its picture with one pixel per entry, the output), then draw everything.
 function mix() {
   const { dense, prior, x, alpha } = state, [mOut, mIn] = state.spec.shape;
   state.mixed = dense.map((w, at) => (1 - alpha) * w + alpha * prior[at]);
@@ -358,7 +358,7 @@ function showReadout(on) {
   } else {
     head = `Weight ${selection.k}`;
     text = `${names(unravel(selection.k, spec.weight))}, ${round(weight[selection.k])}. It fills ${count(on.entries.length, "entry")
-      .replace("entrys", "entries")} of W_P: the same number at every place.`;
+      .replace("entrys", "entries")} of W_P, all with the same number.`;
   }
   by("readout").replaceChildren(element("b", {}, head), `: ${text}`);
 }
@@ -391,12 +391,12 @@ function step(move) {
   showSteps();
 }
 
-// --- Alpha. The slider is the cube root of alpha, as the measured alphas are spaced, so that small ones have room.
+// --- Alpha. The slider is the cube root of alpha, like the spacing of the measured alphas, so that small ones have room.
 
 const CURVES = { step: "mixing after every step", epoch: "mixing after every epoch" };
 const percent = (share) => `${(100 * share).toFixed(2)} %`;
 
-// The accuracy at alpha: measured, or on the line between the two measured ones beside it.
+// The accuracy at alpha: measured, or interpolated linearly between the two nearest measurements.
 function accuracyAt(points, alpha) {
   const place = Math.cbrt, after = points.findIndex((point) => point.alpha >= alpha - 1e-9);
   const [low, high] = [points[Math.max(after - 1, 0)], points[after]];
@@ -435,12 +435,12 @@ function showAlpha() {
   svg.replaceChildren(...parts);
   by("accuracy").replaceChildren(...list);
   by("measured").textContent =
-    `The accuracies are measured, with a network trained for each point, and not computed here. A small CNN of ` +
-    `${parameters.prior.toLocaleString("en")} parameters is the prior, MLPs of ${parameters.dense.toLocaleString("en")} are trained beside ` +
-    `it and mixed with it, ${config.epochs} epochs on ${images.train.toLocaleString("en")} images of ${config.data}, ten classes, ` +
-    `${images.test.toLocaleString("en")} images for the test, seed ${config.seed}: ${command}, imlp ${machine.imlp}, torch ` +
-    `${machine.torch.split(" ")[0]}, ${machine.system}. Between two points the line is drawn straight. The slider is the cube ` +
-    `root of alpha, for most happens at small ones. The matrix on show is a small one, mixed once with a random W.`;
+    `The accuracies were measured with a network trained for each point; they are not computed on this page. The prior is a small ` +
+    `CNN with ${parameters.prior.toLocaleString("en")} parameters. MLPs with ${parameters.dense.toLocaleString("en")} parameters were ` +
+    `trained beside it and mixed with it: ${config.epochs} epochs on ${images.train.toLocaleString("en")} images of ${config.data}, ten classes, ` +
+    `${images.test.toLocaleString("en")} test images, seed ${config.seed} (${command}, imlp ${machine.imlp}, torch ` +
+    `${machine.torch.split(" ")[0]}, ${machine.system}). Points are connected by straight lines. The slider is the cube root of ` +
+    `alpha, because most changes happen at small alphas. The matrix shown here is a small one, mixed once with a random W.`;
 }
 
 // --- Events

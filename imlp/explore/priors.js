@@ -1,11 +1,11 @@
 "use strict";
 // The maths of the page: specs, their matrices and the derivation of an entry, from the paper's formulas.
-// No drawing here. A test compares all of it with imlp.reference and imlp.explain.
+// Nothing is drawn here. A test compares all of it with imlp.reference and imlp.explain.
 
 class GeometryError extends Error {
   constructor(field, problem, remedy) {
     super(`${problem}; ${remedy}`);
-    this.field = field; // which control it is about
+    this.field = field; // the control that holds the wrong value
   }
 }
 
@@ -24,7 +24,7 @@ function unravel(index, shape) {
 
 const ravel = (place, shape) => place.reduce((index, at, axis) => index * shape[axis] + at, 0);
 
-// --- Specs: frozen geometry, checked when made. Every one has `shape` [M_out, M_in], `input`, `output` and `weight`.
+// --- Specs: geometry, checked when made. Each has `shape` [M_out, M_in], `input`, `output` and `weight`.
 
 const divisors = (n) => range(n).map((k) => k + 1).filter((d) => n % d === 0);
 const oneOf = (numbers) => (numbers.length > 1 ? `one of ${numbers.join(", ")}` : `${numbers[0]}`);
@@ -82,7 +82,7 @@ function Chain(...parts) {
   return { type: "Chain", input: parts[0].input, output: last.output, weight, shape: [last.shape[0], parts[0].shape[1]], parts };
 }
 
-// --- The kinds: their controls as [name, least, most, first value] (two first values: a pair), and their spec
+// --- The kinds: their controls as [name, least, most, initial value] (a pair has two initial values), and their spec
 
 const IMAGE = [["channels", 1, 4, 1], ["height", 1, 12, 5], ["width", 1, 12, 5]];
 const MIXING = [["patches", 1, 12, 4], ["dim", 1, 12, 3], ["hidden", 1, 12, 5]];
@@ -128,7 +128,7 @@ const BUILD = {
 
 const build = (kind, geometry) => BUILD[kind].make(geometry);
 
-// --- Matrices. `pattern` says which number of the weight fills each entry, -1 for none; a permutation's one is number 0.
+// --- Matrices. `pattern` says which number of the weight fills each entry, or -1 for none; a permutation's 1 is number 0.
 
 function pattern(spec) {
   const [mOut, mIn] = spec.shape, filled = new Int32Array(mOut * mIn).fill(-1);
@@ -160,7 +160,7 @@ function pattern(spec) {
   return filled;
 }
 
-// The product of two patterns, of which at least one is a permutation's: `second` is on the left.
+// The product of two patterns, at least one of them a permutation's; `second` is the left factor.
 function multiply([first, a], [second, b]) {
   const mOut = second.shape[0], inner = first.shape[0], mIn = first.shape[1];
   const filled = new Int32Array(mOut * mIn).fill(-1);
@@ -301,7 +301,7 @@ function explain(spec, i, j) {
   return { i, j, output: unravel(i, spec.output), input: unravel(j, spec.input), steps, tap, conclusion };
 }
 
-// --- Random numbers: Lehmer's generator from a seed, uniform within 1 / sqrt(fan_in) as PyTorch draws them
+// --- Random numbers: Lehmer's generator, uniform within 1 / sqrt(fan_in), like PyTorch's initial weights
 
 function uniform(size, fanIn, seed) {
   const bound = fanIn ** -0.5;

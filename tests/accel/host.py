@@ -15,7 +15,7 @@ GUARD = 123.25
 
 
 def compile_kernels(source: str, folder: Path) -> ctypes.CDLL:
-    """A shared library with a `launch_...` function for each kernel of the source."""
+    """A shared library with one `launch_...` function per kernel of the source."""
     stem = folder / hashlib.sha256(source.encode()).hexdigest()[:16]
     launches = [
         f"LAUNCH({name}_{suffix}, {TYPES[suffix][2]})"
@@ -39,7 +39,7 @@ def interpolate(
     alpha: float,
     suffix: str,
 ) -> np.ndarray:
-    """The kernel on a copy of `dense` with guard values around it, on a grid that divides nothing."""
+    """Run the kernel on a copy of `dense` with guard values around it, on a grid that does not divide it evenly."""
     dtype, c_type, _ = TYPES[suffix]
     inside, around = _guarded(dense, dtype)
     w, _ = _guarded(np.ones(1) if weight is None else weight, dtype)
@@ -53,7 +53,7 @@ def interpolate(
 
 
 def _guarded(array: np.ndarray, dtype: type) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
-    """A flat copy between two stretches of guard values, wide enough that a mistake lands in them."""
+    """A flat copy between two stretches of guard values, wide enough to catch a write out of bounds."""
     margin = 64 + 4 * max(array.shape)
     whole = np.full(array.size + 2 * margin, GUARD, dtype)
     whole[margin:-margin] = array.ravel()

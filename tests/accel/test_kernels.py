@@ -1,4 +1,4 @@
-"""The CUDA kernels in three layers: on the CPU through g++, through NVRTC, and (marked gpu) on a device."""
+"""The CUDA kernels, tested in three ways: on the CPU with g++, with NVRTC, and (marked gpu) on a device."""
 
 import sys
 from pathlib import Path
@@ -86,7 +86,7 @@ KERNEL_MUTANTS = {
 
 @pytest.mark.parametrize("mutant", KERNEL_MUTANTS)
 def test_a_broken_kernel_is_noticed(mutant, tmp_path):
-    """The tests above can fail: each of these mistakes makes one of them do so."""
+    """The tests above can fail: each of these mistakes makes one of them fail."""
     needs("g++")
     right, wrong = KERNEL_MUTANTS[mutant]
     assert SOURCE.count(right) == 1

@@ -1,4 +1,4 @@
-"""A lane's numbers never depend on its company: neither on how many lanes there are, nor on its place among them.
+"""A lane's numbers never depend on the other lanes: neither on how many there are, nor on its place among them.
 
 Bits are compared. How a product rounds depends on the processor and on the settings of the BLAS: `make test-bits` runs
 this file under several of them.
@@ -38,7 +38,7 @@ def threads(request):
 
 
 def alphas(n):
-    """A value of its own for each of n lanes; with the same names as the lanes of a larger stack."""
+    """A different value for each of n lanes, with the same names as the lanes of a larger stack."""
     return [0.0, 1.0, 0.5, *np.linspace(0.01, 0.9, 10)][:n]
 
 

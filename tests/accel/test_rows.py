@@ -1,4 +1,4 @@
-"""The one pass in C: against the reference, whatever the geometry and the layout, and mistakes in it are noticed."""
+"""The single pass in C agrees with the reference for any geometry and layout, and mistakes in it are noticed."""
 
 import os
 import subprocess
@@ -28,7 +28,7 @@ MIXES = ((0.7, 0.3, "interpolate"), (0.0, 1.0, "interpolate"), (1.0, 0.3, "add")
 
 
 def check(spec: Conv, dtype: torch.dtype = torch.float64) -> None:
-    """Interpolation, injection and alpha 1, between guards."""
+    """Interpolation, injection and alpha 1, with guard values around the matrix."""
     numbers = Numbers(spec, dtype)
     for keep, alpha, mode in MIXES:
         around = torch.full((numbers.dense.size + 2 * MARGIN,), GUARD, dtype=dtype)
@@ -88,7 +88,7 @@ def test_any_number_of_threads_gives_the_same_bits():
 
 
 def test_which_matrices_take_this_path(monkeypatch):
-    """Large ones of convolutions, with the same result as by views; none where nothing could be compiled."""
+    """Large matrices of convolutions take it, with the same result as by views; none do if it could not be compiled."""
     large, small, half = PAPERS[0], CONVS[0], Numbers(PAPERS[0], torch.float16)
     taken = []
     in_c = rows.interpolate
@@ -96,7 +96,7 @@ def test_which_matrices_take_this_path(monkeypatch):
     numbers = Numbers(large, torch.float32)
     lanes, weight = numbers.torch("lanes"), numbers.torch("weight")
     accel.interpolate(lanes, large, weight, [0, 0.3, 1])
-    assert taken == [large, large]  # alpha 0 is nothing to do
+    assert taken == [large, large]  # with alpha 0 there is nothing to do
     accel.interpolate(Numbers(small).torch("dense"), small, Numbers(small).torch("weight"), 0.3)
     accel.interpolate(half.torch("dense"), large, half.torch("weight"), 0.3)
     monkeypatch.setattr(rows, "status", lambda: (False, "no compiler"))
@@ -234,7 +234,7 @@ def test_without_a_folder_that_can_be_written_to(cached):
 
 
 def test_processes_that_compile_at_once_or_are_killed(cached):
-    """All of them find a whole library, and what a killed one leaves goes when it is old."""
+    """All processes find a complete library, and what a killed one left behind is deleted once it is old."""
     cached.mkdir(parents=True, mode=0o700)
     for name in (".rows-1.so.1.part", "ccold.o", ".rows-2.so.2.part"):
         (cached / name).write_bytes(b"half")

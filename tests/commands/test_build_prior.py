@@ -1,4 +1,4 @@
-"""`build-prior` as a user meets it."""
+"""`build-prior` as a user sees it."""
 
 import json
 import os
@@ -117,7 +117,7 @@ def test_an_explained_entry_of_a_mixture():
 
 
 class Harmful:
-    """Would leave a file behind when unpickled."""
+    """Unpickling this would leave a file behind."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -156,7 +156,7 @@ def test_a_weight_file_that_will_not_do(name, message, tmp_path):
     before = sorted(os.listdir(tmp_path))
     result = run("--weights", path, "--out", tmp_path / "m.npz")
     check_refusal(result, message)
-    assert sorted(os.listdir(tmp_path)) == before  # neither an output nor what the pickle would have done
+    assert sorted(os.listdir(tmp_path)) == before  # neither an output nor the pickle's file
 
 
 @pytest.mark.parametrize(
@@ -173,8 +173,8 @@ def test_a_weight_file_that_will_not_do(name, message, tmp_path):
         ("--kind patchify --kernel 3", "--kernel does not apply to kind patchify; it takes --image, --patch"),
         ("--kind patchify --explain --entry 3072", "the matrix has no row 3072; give a row from 0 to 3071"),
         ("--kind patchify --entry 0,3072", "the matrix has no column 3072; give a column from 0 to 3071"),
-        ("--kind transpose --rows 100000 --cols 100000", "take a geometry with at most"),
-        ("--image 3x224x224 --out-channels 16 --alpha 0.5", "leave --alpha out"),
+        ("--kind transpose --rows 100000 --cols 100000", "choose a geometry with at most"),
+        ("--image 3x224x224 --out-channels 16 --alpha 0.5", "leave out --alpha"),
         ("--image 3x224x224 --out-channels 16 --out m.npy", "write .npz instead"),
     ],
 )
@@ -203,7 +203,7 @@ def check_refusal(result, message: str) -> None:
 
 
 def test_a_folder_that_may_not_be_written_to(tmp_path):
-    """Root may write anywhere, so the test asks for a folder inside a file, which nobody can have."""
+    """Root may write anywhere, so the test asks for a folder inside a file, which is impossible for everybody."""
     (tmp_path / "file").write_text("")
     check_refusal(run("--out", tmp_path / "file" / "m.npz"), "cannot write")
 

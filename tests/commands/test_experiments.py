@@ -1,4 +1,4 @@
-"""`sweep` and `reproduce` as a user meets them."""
+"""`sweep` and `reproduce` as a user sees them."""
 
 import json
 import sys
@@ -75,7 +75,7 @@ def test_all_experiments_are_there():
 
 
 def test_the_paper_s_numbers_are_those_of_the_paper():
-    """Table 1, table 4 and table 5, transcribed here once more."""
+    """Tables 1, 4 and 5, transcribed a second time."""
     expected = {
         "table1-cnn": [(None, 62.60), ("0", 58.36), ("0.01", 51.50), ("1", 62.14)],
         "table1-mixer": [(None, 63.42), ("0", 59.35), ("0.01", 52.34), ("1", 63.51)],

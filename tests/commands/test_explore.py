@@ -29,7 +29,7 @@ IMAGE = ("channels", "height", "width")
 
 
 def spec_of(kind, geometry):
-    """The spec of what the page's controls say; they have the three sizes of an image one by one."""
+    """The spec that the page's controls describe; they have one control for each of the three sizes of an image."""
     rest = {name: tuple(v) if isinstance(v, list) else v for name, v in geometry.items() if name not in IMAGE}
     image = {"image": tuple(geometry[name] for name in IMAGE)} if "height" in geometry else {}
     return make(kind, **image, **rest)
@@ -42,7 +42,7 @@ def numbered(spec):
 
 
 def draws(kind, seed=0):
-    """Geometries without end, most of them valid: rectangles, strides, paddings, dilations, groups, single pixels."""
+    """Endless geometries, most of them valid: rectangles, strides, paddings, dilations, groups, single pixels."""
     rng = np.random.default_rng(seed)
 
     def number(least, most):
@@ -70,7 +70,7 @@ def draws(kind, seed=0):
 
 
 def valid(kind, count, seed=0):
-    """`count` of them with their specs."""
+    """`count` valid geometries with their specs."""
 
     def specs():
         for geometry in draws(kind, seed):
@@ -98,7 +98,7 @@ def opened(page, file):
 
 
 def choose(page, kind, **geometry):
-    """Set the controls as a reader does, and give the spec that they should stand for."""
+    """Set the controls as a reader does, and return the spec that they should describe."""
     page.get_by_role("radio", name=kind, exact=True).check()
     for name, value in geometry.items():
         inputs = page.locator(f"#geometry [name={name}]")
@@ -117,7 +117,7 @@ def lit(page, grid):
 
 
 def point_at(page, spec, i, j, act="hover"):
-    """The mouse in the middle of entry (i, j)."""
+    """Move the mouse to the middle of entry (i, j)."""
     canvas = page.locator("#matrix")
     canvas.scroll_into_view_if_needed()
     box, (m_out, m_in) = canvas.bounding_box(), spec.matrix_shape
@@ -144,7 +144,7 @@ def test_every_matrix_is_the_references(kind, opened):
 
 
 def test_the_geometries_tried_have_everything():
-    """Else the test above would show less than it says."""
+    """Otherwise the test above would show less than it claims."""
     specs = [spec for _, spec in valid("conv", 150)]
     for name in ("kernels", "strides", "paddings", "dilations"):
         assert any(len(set(getattr(spec, name))) == 2 for spec in specs), name
@@ -283,7 +283,7 @@ def test_the_keyboard_does_it_all(opened):
     for _ in range(30):
         opened.keyboard.press("Tab")
         reached.append(opened.evaluate("document.activeElement.id || document.activeElement.name"))
-        if reached[-1]:  # after the last, the browser's own bars come
+        if reached[-1]:  # after the last come the browser's own bars
             assert opened.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none", reached[-1]
     wanted = ["channels", "kernel", "input", "matrix", "output", "weight", "alpha", "row", "column", "previous", "next"]
     assert [name for name in dict.fromkeys(reached) if name in wanted] == wanted
@@ -298,7 +298,7 @@ def test_the_keyboard_does_it_all(opened):
     assert lit(opened, "output") == [0]
 
     opened.locator("#output").focus()
-    opened.keyboard.press("ArrowDown")  # takes up what is lit
+    opened.keyboard.press("ArrowDown")  # starts from what is lit
     opened.keyboard.press("ArrowDown")
     opened.keyboard.press("ArrowRight")
     assert lit(opened, "output") == [6]
@@ -354,7 +354,7 @@ def test_bad_geometry_is_told_in_place(kind, field, value, message, opened):
         return
     assert error.inner_text() == message
     assert box.get_attribute("aria-invalid") == "true"
-    assert opened.locator("#matrix-shape").inner_text() == before  # the last good one stays
+    assert opened.locator("#matrix-shape").inner_text() == before  # the last valid one stays
     box.fill(was)
     assert not error.is_visible()
     assert box.get_attribute("aria-invalid") == "false"
@@ -522,7 +522,7 @@ def test_the_asset_says_where_it_comes_from():
         assert alphas == sorted(alphas)
         assert (alphas[0], alphas[-1], len(alphas)) == (0, 1, 11)
         correct = [point["accuracy"] * ACCURACY["images"]["test"] for point in points]
-        np.testing.assert_allclose(correct, np.round(correct), atol=1e-6)  # a share of so many images
+        np.testing.assert_allclose(correct, np.round(correct), atol=1e-6)  # a whole number of images
 
 
 def test_the_script_that_measured_it_runs(tmp_path):
@@ -541,7 +541,7 @@ def test_the_script_that_measured_it_runs(tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_is_served_on_this_machine_only_until_ctrl_c(number, tmp_path):
-    """Also in the background, where shells have it ignore Ctrl-C."""
+    """Also in the background, where shells make it ignore Ctrl-C."""
     command = [sys.executable, "cli.py", "explore", "--serve", "--port", "0", "--out", str(tmp_path / "e.html")]
     command = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *command]
     server = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

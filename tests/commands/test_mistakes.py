@@ -87,9 +87,9 @@ def trained(tmp_path_factory) -> Path:
         (["data", "list", "--root", LONG], "File name too long"),
         (["data", "list", LONG], "File name too long"),
         (["build-prior", "--weights", LONG], "File name too long"),
-        (["build-prior", "--padding", "999999999"], "rows; take a geometry"),
+        (["build-prior", "--padding", "999999999"], "rows; choose a geometry"),
         (["build-prior", "--kernel", "999999999", "--padding", "999999999"], "the kernel spans"),
-        (["build-prior", "--kind", "shared", "--rows", 10**12], "rows; take a geometry"),
+        (["build-prior", "--kind", "shared", "--rows", 10**12], "rows; choose a geometry"),
         (["build-prior", "--kind", "patchify", "--image", "3x999999999x9", "--patch", "7"], "use one of 1, 3, 9"),
     ],
 )
@@ -154,7 +154,7 @@ def test_export_of_lanes_that_cannot_be(trained, tmp_path):
 
 @pytest.mark.parametrize("format", ["safetensors", "npz", "torch", "onnx"])
 def test_export_to_a_full_disk(format, trained, tmp_path):
-    """In a process of its own whose files may not grow, for a writer that meets this itself may abort it."""
+    """In a separate process whose files may not grow, because a writer that runs into this may abort the process."""
     if format in ("torch", "onnx"):
         needs("accel")
     if format == "onnx":

@@ -1,4 +1,4 @@
-"""`results`: the record is what the runs gave, and a page that says something else is found out."""
+"""`results`: the record holds what the runs produced, and a page that says something different is noticed."""
 
 import json
 import sys
@@ -69,7 +69,7 @@ def test_a_page_that_says_something_else_is_found_out(record):
     result = run("results", "--check")
     assert result.exit_code == 1
     assert "is not what the runs give" in result.stderr
-    page.write_text(good.replace("# What came out", "# What came out\n\nText around the table is free."))
+    page.write_text(good.replace("# Results", "# Results\n\nText around the table is free."))
     assert run("results", "--check").exit_code == 0
 
 
@@ -93,7 +93,7 @@ def test_what_is_collected_counts_every_run_that_is_there(record):
 def test_a_damaged_file_and_a_bad_name_are_one_line(record):
     (record / "mine" / "experiment.json").write_text('{"name": "x"}')
     assert "'budget' is missing" in run("results").stderr
-    assert "give one word" in run("results", "--collect", "runs/mine", "--name", "../x").stderr
+    assert "give the name of a folder" in run("results", "--collect", "runs/mine", "--name", "../x").stderr
 
 
 def test_without_a_place_for_the_table_or_without_a_page(record):

@@ -1,4 +1,4 @@
-"""`train` and `plot` as a user meets them."""
+"""`train` and `plot` as a user sees them."""
 
 import json
 import subprocess
@@ -170,7 +170,7 @@ def test_again_deletes_runs_only(data, tmp_path):
 
 
 def test_the_command_of_the_readme(tmp_path):
-    """`python cli.py train --backend accel`, on a few images of the embedded set."""
+    """`python cli.py train --backend accel`, on a few images of the embedded data set."""
     needs("accel")
     command = [sys.executable, "cli.py", "train", "--backend", "accel", "--train-size", "128", "--test-size", "64"]
     command += ["--epochs", "1", "--out", str(tmp_path / "run"), "--json"]

@@ -1,4 +1,4 @@
-"""`verify` and `info` as a user meets them."""
+"""`verify` and `info` as a user sees them."""
 
 import json
 

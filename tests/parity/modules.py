@@ -1,4 +1,4 @@
-"""The networks of tables 2 and 3 as `torch.nn` modules, written from the paper alone and without any code of ours.
+"""The networks of tables 2 and 3 as `torch.nn` modules, written from the paper alone, without any code of imlp.
 
 `load` copies our parameters into them by position, which is all that the two have in common.
 """

@@ -1,4 +1,4 @@
-"""The bias meter: what it must be, and accel against the reference."""
+"""The bias meter: its known values, and accel against the reference."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The parity tests can fail: mistakes in the arithmetic of the views, made on purpose, and each of them noticed."""
+"""The parity tests can fail: each of these deliberate mistakes in the arithmetic of the views is noticed."""
 
 import sys
 from types import ModuleType
@@ -52,7 +52,7 @@ def survives() -> bool:
 
 @pytest.fixture
 def fresh_caches(monkeypatch):
-    """Nothing remembered from the right code, and nothing left over from the wrong one."""
+    """Clear the caches, so that nothing is remembered from the correct code or left over from the wrong one."""
 
     def clear():
         for cached in (chain.diagonals, verbs.entries_filled, verbs._strides):
@@ -77,14 +77,14 @@ def test_a_mistake_is_noticed(name, monkeypatch):
     assert source.count(right) == 1, f"{name}: the code to break is no longer there"
     mutant = ModuleType("mutant")
     mutant.__file__ = module.__file__
-    monkeypatch.setitem(sys.modules, "mutant", mutant)  # dataclasses look their module up
+    monkeypatch.setitem(sys.modules, "mutant", mutant)  # dataclasses look up their module
     exec(compile(source.replace(right, wrong), module.__file__, "exec"), vars(mutant))
     adopt(module, mutant, monkeypatch)
     assert not survives()
 
 
 def adopt(module: ModuleType, mutant: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give the functions (and methods) of the module the mutant's code, wherever they have been imported to."""
+    """Replace the code of the module's functions and methods by the mutant's, wherever they have been imported."""
     for name, value in vars(module).items():
         other = vars(mutant).get(name)
         value, other = getattr(value, "__wrapped__", value), getattr(other, "__wrapped__", other)

@@ -62,7 +62,7 @@ def test_loss_and_gradients_equal_the_references(network, form):
 
 
 def algorithm_1(backend, network, batches, every=5, **kind):
-    """The prior and three lanes on the same batches, with the interpolation step in between; all losses."""
+    """The prior and three lanes on the same batches, with the interpolation step in between; returns all losses."""
     prior = backend.init(network, dense=False, seed=0, **kind)
     lanes = backend.init(network, dense=True, seed=0, lanes=3, **kind)
     losses = []
@@ -80,7 +80,7 @@ def same_20_steps(network, n, steps=20):
     np.testing.assert_allclose(fast[2], slow[2], rtol=0, atol=1e-9)
     for a, b in zip(fast[:2], slow[:2], strict=True):
         assert_equal_models(a, b, atol=1e-9)
-    assert slow[2][-1, 1] != slow[2][-1, 3]  # the lanes went different ways
+    assert slow[2][-1, 1] != slow[2][-1, 3]  # the lanes have become different
 
 
 @EVERY
@@ -98,7 +98,7 @@ def test_steps_of_algorithm_1_agree_on_a_larger_mixer():
 
 @EVERY
 def test_a_lane_of_a_stack_is_the_lane_trained_alone(network):
-    """To 1e-12: products of other shapes may add up in another order, and differ in the last bits."""
+    """On every network, to 1e-12; `tests/accel/test_lanes.py` compares the bits."""
     batches = [torch_batch(network, 8, seed) for seed in range(10)]
     prior = accel.init(network, dense=False, seed=0, dtype="float64")
     stack = accel.init(network, dense=True, seed=0, lanes=3, dtype="float64")
@@ -268,7 +268,7 @@ def products_are_the_convolution(spec, products):
     dy = torch.randn(y.shape, dtype=torch.float64, generator=generator)
     expected = torch.autograd.grad(y, (w, b, x), dy)
     with torch.no_grad():
-        for _ in range(2):  # the second time on the room of the first
+        for _ in range(2):  # the second time in the memory of the first
             torch.testing.assert_close(products.forward(x, w, b), y.detach(), rtol=0, atol=1e-12)
             for found, wanted in zip(products.backward(dy, first=False), expected, strict=True):
                 torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)

@@ -48,7 +48,7 @@ def test_a_verb_equals_the_reference_on_cuda(check, spec, dtype):
 
 @given(spec=specs.filter(lambda spec: spec.rank > 0))
 def test_a_weight_may_be_stored_in_any_order(spec):
-    """As a network's step stores it: the taps of a kernel first."""
+    """The layout in which a network's step stores it: the taps of a kernel first."""
     numbers = Numbers(spec)
     order = list(reversed(range(len(spec.weight_shape))))
     weight = numbers.torch("weight").permute(order).contiguous().permute(order)
@@ -60,7 +60,7 @@ def test_a_weight_may_be_stored_in_any_order(spec):
 
 @given(spec=specs)
 def test_gradients_of_apply_are_those_of_the_matrix(spec):
-    """`dx = dy W_P`, `dw` = for each weight the sum of `dy^T x` over the entries that it fills, `db` alike."""
+    """`dx = dy W_P`, `dw` is for each weight the sum of `dy^T x` over the entries that it fills, and `db` likewise."""
     numbers = Numbers(spec)
     leaves = [numbers.torch(name) for name in ("weight", "bias", "x")]
     given_leaves = [leaf.requires_grad_() for leaf in leaves if leaf is not None]
@@ -174,7 +174,7 @@ def test_interpolate_allocates_nothing_larger_than_the_weight():
     largest = 0
 
     class Watch(TorchDispatchMode):
-        """Sees the result of every operation; a result with storage of its own is an allocation."""
+        """Sees the result of every operation; a result with new storage is an allocation."""
 
         def __torch_dispatch__(self, function, types, args=(), kwargs=None):
             nonlocal largest

@@ -1,4 +1,4 @@
-"""The reference's matrices against people who never saw this code: SciPy, NumPy, einops and PyTorch."""
+"""The reference's matrices against independent code: SciPy, NumPy, einops and PyTorch."""
 
 import einops
 import numpy as np
@@ -21,7 +21,7 @@ def normal(*shape: int, seed: int = 0) -> np.ndarray:
 
 
 def correlated(spec: Conv, F: np.ndarray, image: np.ndarray) -> np.ndarray:
-    """The convolution of one image by scipy.signal, channel by channel, stride and dilation done by slicing."""
+    """The convolution of one image by scipy.signal, channel by channel, with stride and dilation by slicing."""
     (p_y, p_x), (s_y, s_x), (d_y, d_x) = spec.paddings, spec.strides, spec.dilations
     spread = np.zeros((*F.shape[:2], *spec.reach))
     spread[:, :, ::d_y, ::d_x] = F
@@ -120,7 +120,7 @@ def test_the_bias_expands_as_if_it_were_another_input(spec):
     assert expanded.shape == (spec.matrix_shape[0],)
     assert sorted(set(expanded)) == list(numbered)
     largest = matrix.max(axis=1).toarray().ravel()
-    reached = largest > 0  # a row of padding alone says nothing
+    reached = largest > 0  # a row with nothing but padding has no information
     np.testing.assert_array_equal(expanded[reached], largest[reached])
 
 
@@ -138,7 +138,7 @@ def test_project_gives_back_the_weight_of_a_matrix(spec):
 
 @given(spec=specs)
 def test_project_is_the_least_squares_minimum(spec):
-    """Against a solver that knows nothing of the structure: the matrices of all unit weights, and lstsq."""
+    """Against a solver that knows nothing about the structure: lstsq on the matrices of all unit weights."""
     if spec.weight_shape is None or np.prod(spec.weight_shape) * np.prod(spec.matrix_shape) > 3e5:
         return
     dense = normal(*spec.matrix_shape)

@@ -12,7 +12,7 @@ EVERY = pytest.mark.parametrize("network", SMALL.values(), ids=SMALL)
 
 
 def trained(network, steps=3, **form):
-    """A model some way from its start, so that norms and biases are no longer special."""
+    """A model after some training, so that norms and biases no longer have their special initial values."""
     model = reference.init(network, seed=1, **form)
     for step in range(steps):
         reference.train_step(model, *batch(network, seed=step), lr=0.01)
@@ -26,7 +26,7 @@ def copied(model):
 @EVERY
 @pytest.mark.parametrize("form", [{"dense": False}, {"dense": True}, {"dense": True, "lanes": 2}], ids=str)
 def test_gradients_are_those_of_finite_differences(network, form):
-    """Every number of every parameter. A lane's loss depends on its own numbers only, so that losses add up."""
+    """Every number of every parameter. A lane's loss depends on its own numbers only, so the losses can be added."""
     model = trained(network, **form)
     if model.lanes:
         for parameter in model.parameters.values():
@@ -246,7 +246,7 @@ def test_evaluate_adds_up_over_batches():
 
 
 def test_a_small_network_learns():
-    """Two classes that differ in the place of a bright pixel: the loss falls by far in forty steps."""
+    """Two classes that differ in the place of a bright pixel: the loss falls a long way in forty steps."""
     network = networks.cnn(image=(1, 4, 4), classes=2, width=16, strides=(1, 2))
     rng = np.random.default_rng(0)
     y = rng.integers(0, 2, 64)

@@ -16,12 +16,12 @@ PYTHON, BINARY = 0, 1
 
 
 def small(layout: Layout, rows: int) -> Layout:
-    """The same layout with `rows` images a file, and no known contents."""
+    """The same layout with `rows` images per file, and no known contents."""
     return replace(layout, train_rows=rows, test_rows=rows, sha256=None)
 
 
 def contents(layout: Layout, *, seed: int = 0) -> Arrays:
-    """Random images; each class as often as any other."""
+    """Random images, equally many of each class."""
     rng = np.random.default_rng(seed)
     arrays: Arrays = {}
     for part, rows in (("", len(layout.train) * layout.train_rows), ("_test", len(layout.test) * layout.test_rows)):
@@ -34,7 +34,7 @@ def contents(layout: Layout, *, seed: int = 0) -> Arrays:
 
 
 def write(layout: Layout, arrays: Arrays, folder: Path, version: int = PYTHON) -> Path:
-    """The set's official folder below `folder`."""
+    """Write the set's official folder below `folder`."""
     folder = folder / layout.folders[version]
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in (python_files, binary_files)[version](layout, arrays).items():
@@ -43,7 +43,7 @@ def write(layout: Layout, arrays: Arrays, folder: Path, version: int = PYTHON) -
 
 
 def write_archive(layout: Layout, arrays: Arrays, folder: Path, version: int = PYTHON) -> Path:
-    """The set's official tar.gz in `folder`."""
+    """Write the set's official tar.gz in `folder`."""
     files = (python_files, binary_files)[version](layout, arrays)
     members = {f"{layout.folders[version]}/{name}": content for name, content in files.items()}
     return write_tar(folder / layout.archives[version], members)
@@ -59,7 +59,7 @@ def write_tar(path: Path, members: dict[str, bytes]) -> Path:
 
 
 def known(layout: Layout, archive: Path, arrays: Arrays) -> Layout:
-    """The layout with the proofs of this archive instead of the real one's."""
+    """The layout with the checksums of this archive instead of the real one's."""
     content = archive.read_bytes()
     digest = cifar.dataset(layout, arrays).digest
     return replace(layout, size=len(content), md5=hashlib.md5(content).hexdigest(), sha256=digest)

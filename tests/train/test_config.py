@@ -1,4 +1,4 @@
-"""A run's settings: as TOML, as options, and their identity."""
+"""A run's settings: in TOML, as options, and the identity that they define."""
 
 import dataclasses
 import subprocess

@@ -1,4 +1,4 @@
-"""Data sets in memory, `shapes`, folders of pictures, `.npz` files, and the way to load each."""
+"""Data sets in memory, `shapes`, folders of pictures, `.npz` files, and how each is loaded."""
 
 import hashlib
 import subprocess

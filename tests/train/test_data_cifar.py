@@ -1,4 +1,4 @@
-"""CIFAR from the official formats, against torchvision's own reader; and every damage that an error must name."""
+"""CIFAR from the official formats, against torchvision's own reader; and all damage that an error must name."""
 
 import os
 import pickle
@@ -125,7 +125,7 @@ def test_full_size_is_what_the_names_promise(tmp_path: Path) -> None:
 
 
 class Malice:
-    """Unpickled by Python's own reader, this makes a file."""
+    """Python's own reader would create a file when unpickling this."""
 
     def __init__(self, target: Path):
         self.target = target

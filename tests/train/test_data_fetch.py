@@ -33,12 +33,12 @@ class Server(http.server.ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.content = b""
-        self.breaks: list[int] = []  # for each coming answer, after how many bytes its connection breaks
+        self.breaks: list[int] = []  # for each coming answer, the number of bytes after which its connection breaks
         self.ranges = True
         self.status = 200
         self.pause = 0.0  # seconds between two chunks
-        self.announced: int | None = None  # a Content-Length that is not the real one
-        self.asked: list[int] = []  # where each request wanted to begin
+        self.announced: int | None = None  # a wrong Content-Length
+        self.asked: list[int] = []  # the position that each request asked to begin at
         self.sent = 0
 
     @property
@@ -46,7 +46,7 @@ class Server(http.server.ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}"
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Clients that go away are what these tests are about."""
+        """Print nothing: these tests are about clients that disconnect."""
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -91,7 +91,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def layout(server: Server, tmp_path: Path) -> cifar.Layout:
-    """A small CIFAR-10 whose archive the server serves, and whose proofs the layout holds."""
+    """A small CIFAR-10 whose archive the server serves, and whose checksums the layout holds."""
     small = files.small(cifar.CIFAR10, 20)
     arrays = files.contents(small)
     (tmp_path / "origin").mkdir()
@@ -106,7 +106,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def left(root: Path) -> set[str]:
-    """What is in the folder, but for the lock, which is an empty file that stays."""
+    """What is in the folder, except the lock, an empty file that stays."""
     return {path.name for path in root.iterdir()} - {".cifar10.lock"}
 
 
@@ -313,7 +313,7 @@ def test_npm_has_no_cifar100(root: Path) -> None:
 
 
 def sheet(x: np.ndarray) -> bytes:
-    """Images `(n, 3, 32, 32)` as a PNG with one image a row."""
+    """Images `(n, 3, 32, 32)` as a PNG with one image per row."""
     buffer = io.BytesIO()
     Image.fromarray(x.transpose(0, 2, 3, 1).reshape(len(x), 1024, 3)).save(buffer, "PNG")
     return buffer.getvalue()

@@ -1,4 +1,4 @@
-"""Trained networks for others."""
+"""Trained networks, exported for others."""
 
 import subprocess
 import sys
@@ -19,7 +19,7 @@ MIXER = {"network": "mixer", "options": {"patch": 4, "channels": 6, "depth": 1}}
 
 @pytest.fixture(scope="module", params=["cnn", "mixer", "mlp1", "mlp2"])
 def trained(request, tmp_path_factory):
-    """A run of each network in the reference, and the logits of lane 1 by the reference."""
+    """One run per network with the reference backend, and its logits of lane 1."""
     options = {
         "cnn": tiny.OPTIONS,
         "mixer": MIXER["options"],

@@ -75,7 +75,7 @@ SHARED = {"seeds": [0], "at_once": 3}
 
 
 def interrupted(folder: Path, steps: int) -> tuple[Path, Path | None]:
-    """The runs that record and play, of a sweep that was stopped after so many steps."""
+    """The recording and the replaying runs of a sweep that was stopped after `steps` steps."""
     with pytest.raises(Interrupted):
         sweep(folder, **SHARED, stop=steps)
     (recorder,) = (path.parent for path in folder.glob(f"*/{FOLDER}"))

@@ -1,4 +1,4 @@
-"""Commands that are killed, at random moments and at each file they write: given again, they end as if undisturbed."""
+"""Commands killed at random moments or at each file that they write: given again, they end as if undisturbed."""
 
 import json
 import os
@@ -39,11 +39,11 @@ def test_a_command_killed_at_random_moments_ends_the_same(command, engine):
 
 
 class Killed(BaseException):
-    """Ends a command at once; nothing of ours catches it."""
+    """Ends a command at once; none of our code catches it."""
 
 
 class Writes:
-    """Counts the files that get their names, and kills the command before or after one of them."""
+    """Counts the files that are renamed to their final names, and kills the command before or after one of them."""
 
     def __init__(self, monkeypatch):
         self.replace, self.left, self.after = os.replace, -1, False
@@ -67,7 +67,7 @@ def writes(monkeypatch) -> Writes:
 
 
 def killed_everywhere(command: Callable[[Path], object], writes: Writes, tmp_path: Path, *, stride: int = 1) -> int:
-    """Kill the command at its first file, its second, ..., each time in a new folder; how often."""
+    """Kill the command at its first file, its second, ..., each time in a new folder; returns how often."""
     command(tmp_path / "whole")
     expected, kills = kill.bits(tmp_path / "whole"), 0
     while True:
@@ -86,7 +86,7 @@ def killed_everywhere(command: Callable[[Path], object], writes: Writes, tmp_pat
 
 
 def test_a_sweep_killed_at_any_file_ends_the_same(writes, tmp_path):
-    """Two groups of lanes: a run that records its prior, and one that plays it."""
+    """Two groups of lanes: a run that records its prior, and one that replays it."""
     options = {"base": BRIEF, "lanes": LANES[:4], "seeds": [0], "at_once": 2}
     assert killed_everywhere(lambda folder: sweep(folder, **options), writes, tmp_path, stride=2) > 20
 
@@ -102,7 +102,7 @@ def test_a_search_killed_at_any_file_ends_the_same(writes, tmp_path):
 
 
 def only_config_left(folder: Path) -> None:
-    """As a process leaves it that is killed between the first file of a run and the second."""
+    """A folder as left by a process that was killed between the first and the second file of a run."""
     for path in folder.iterdir():
         if path.name != "config.toml":
             shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -1,4 +1,4 @@
-"""A full disk under the prior's path, and damaged checkpoints that a run meets on its way."""
+"""A full disk while the prior is recorded, and damaged checkpoints that a run encounters."""
 
 import errno
 import os
@@ -30,7 +30,7 @@ def ones(path: PriorPath) -> dict[str, np.ndarray]:
 
 @pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="this system cannot allocate the blocks of a file")
 def test_the_record_has_its_blocks_before_it_is_written_to(path):
-    """A write into a hole of a memory map is answered with SIGBUS where the disk is full."""
+    """Writing into a hole of a memory map raises SIGBUS if the disk is full."""
     path.record(0, 1, ones(path))
     (file,) = path.folder.glob("*.unfinished")
     found = file.stat()
