@@ -1,8 +1,11 @@
-"""What every error message looks like: what was given, what is wrong with it, and what would mend it.
+"""What every error message looks like: what was given, what is wrong with it, and what would fix it.
 
 All of them derive from `ImlpError`, so a caller can catch one name; those about values are `ValueError`s too.
 The command line prints the message as one line and exits with 2; nothing else of the error is shown.
 """
+
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 
 class ImlpError(Exception):
@@ -38,7 +41,7 @@ class ConfigError(ImlpError, ValueError):
 
 
 class RunError(ImlpError):
-    """A run that cannot start, go on or be read."""
+    """A run that cannot start, resume or be read."""
 
 
 class NonFiniteError(ImlpError, ArithmeticError):
@@ -51,3 +54,25 @@ class NonFiniteError(ImlpError, ArithmeticError):
 
 class DataError(ImlpError):
     """A data set that is missing, damaged or not what it should be: it names the file and the cause."""
+
+
+def known(name: str, names: Iterable[str], what: str) -> str:
+    """`name` if it is one of `names`; otherwise an error that lists them, with the nearest one first.
+
+    >>> known("cnn", ["cnn", "mixer"], "network")
+    'cnn'
+    """
+    names = list(names)
+    if name in names:
+        return name
+    raise SpecError(f"unknown {what}: {name!r}", f"{did_you_mean(name, names)}the known ones are {', '.join(names)}")
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """A question that names the nearest of `names`, or nothing if none is near.
+
+    >>> did_you_mean("mixxer", ["cnn", "mixer"])
+    "did you mean 'mixer'? "
+    """
+    near = get_close_matches(str(name), list(names), n=1)
+    return f"did you mean {near[0]!r}? " if near else ""
