@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from imlp import checks
-from imlp.errors import AlphaError, ArrayError, NonFiniteError
-from imlp.networks import Network, check_layers, known
+from imlp.errors import AlphaError, ArrayError, NonFiniteError, known
+from imlp.networks import Network, check_layers
 
 Arrays = dict[str, Any]  # by parameter name: numpy.ndarray in the reference, torch.Tensor in accel
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from imlp import init, reference
-from imlp.backend import backend
+from imlp.backend import Backend, backend
 from imlp.model import Model
 from imlp.networks import Network
 from imlp.spec import Spec
@@ -31,7 +31,7 @@ def layer_errors(
     >>> max(layer_errors(Shared(2, 3, 4)).values()) < TOLERANCE["float32"]
     True
     """
-    accel: Any = backend("accel")
+    accel = backend("accel")
     import torch
 
     rng = np.random.default_rng(seed)
@@ -84,7 +84,7 @@ def network_errors(network: Network, *, dtype: str = "float32", device: str = "c
     >>> max(network_errors(mixer(image=(3, 8, 8), patch=4, channels=6)).values()) < TOLERANCE["float32"]
     True
     """
-    accel: Any = backend("accel")
+    accel = backend("accel")
     import torch
 
     rng = np.random.default_rng(seed)
@@ -124,7 +124,7 @@ def _difference(fast: np.ndarray, slow: np.ndarray, scale: np.ndarray | None = N
     return float(np.abs(fast - slow).max(initial=0) / max(largest, 1e-30))
 
 
-def _gradients(accel: Any, spec: Spec, *numbers: Any) -> list[Any]:
+def _gradients(accel: Backend[Any], spec: Spec, *numbers: Any) -> list[Any]:
     """Autograd's gradients of `apply`: for weight and bias (where there are any) and input."""
     import torch
 

@@ -18,7 +18,7 @@ from imlp.accel.verbs import check_tensor, expand_bias, interpolate, to_numpy
 from imlp.errors import ArrayError, BackendError
 from imlp.init import network_parameters
 from imlp.model import Model, alphas_by_layer, batch_fits, exported, lanes_fit, loaded, refuse_non_finite, runs
-from imlp.networks import Network, Step
+from imlp.networks import Network, Operation
 
 Watch = Callable[[str, Tensor], None]
 Receive = Callable[[dict[str, Tensor]], None]
@@ -64,12 +64,12 @@ def forward(model: Model, x: Tensor, *, watch: Watch | None = None) -> Tensor:
 
 def _forward(model: Model, x: Tensor, seen: list[tuple[str, Tensor]] | None = None) -> Tensor:
     """The logits of a model without lanes; `seen` is given each operation's name and result."""
-    for residual, steps in model.network.sections(dense=model.dense):
+    for residual, operations in model.network.sections(dense=model.dense):
         start = x
-        for step in steps:
-            x = _step(model, step, x, record=False)[0]
+        for operation in operations:
+            x = _operate(model, operation, x, record=False)[0]
             if seen is not None:
-                seen.append((step.name, x))
+                seen.append((operation.name, x))
         x = start + x if residual else x
     return x
 
@@ -237,12 +237,12 @@ def _loss_and_backward(model: Model, x: Tensor, y: Tensor, *, reuse: bool) -> tu
     """
     tape = []
     first = True
-    for residual, steps in model.network.sections(dense=model.dense):
+    for residual, operations in model.network.sections(dense=model.dense):
         start, backwards = x, []
-        for step in steps:
-            x, backward = _step(model, step, x, first=first, reuse=reuse)
-            if step.op == "linear" or not first:  # what comes before the first layer has no parameters
-                backwards.append((step.name, backward))
+        for operation in operations:
+            x, backward = _operate(model, operation, x, first=first, reuse=reuse)
+            if operation.op == "linear" or not first:  # what comes before the first layer has no parameters
+                backwards.append((operation.name, backward))
                 first = False
         x = start + x if residual else x
         tape.append((residual, backwards))
@@ -291,27 +291,27 @@ def _compiled(network: Network, dense: bool) -> Callable[..., Any]:
     return run_compiled
 
 
-def _step(
-    model: Model, step: Step, x: Tensor, *, first: bool = False, reuse: bool = False, record: bool = True
+def _operate(
+    model: Model, operation: Operation, x: Tensor, *, first: bool = False, reuse: bool = False, record: bool = True
 ) -> tuple[Tensor, Any]:
-    weight: Any = model.parameters.get(f"{step.name}.weight")
-    bias: Any = model.parameters.get(f"{step.name}.bias")
-    match step.op:
+    weight: Any = model.parameters.get(f"{operation.name}.weight")
+    bias: Any = model.parameters.get(f"{operation.name}.bias")
+    match operation.op:
         case "linear" if model.dense:
             room = _kept(model.scratch, str(weight.shape), lambda: torch.empty_like(weight)) if reuse else None
             return ops.linear(x, weight, bias, first=first, room=room)
         case "linear":
-            spec, found = step.of.spec, way(step.of.spec, x.device)
+            spec, found = operation.details.spec, way(operation.details.spec, x.device)
             scratch = model.scratch if reuse else {}
-            products = None if found is None else _kept(scratch, step.name, lambda: found(spec, like=weight))
+            products = None if found is None else _kept(scratch, operation.name, lambda: found(spec, like=weight))
             return ops.structured(x, spec, weight, bias, products=products, first=first, record=record)
         case "norm":
-            return ops.layer_norm(x, step.of.features, weight, bias)
+            return ops.layer_norm(x, operation.details.features, weight, bias)
         case "gelu":
             return ops.gelu(x)
         case "mean":
-            return ops.mean(x, step.of)
-    raise TypeError(f"{step.op!r} is not an operation of a network")
+            return ops.mean(x, operation.details)
+    raise TypeError(f"{operation.op!r} is not an operation of a network")
 
 
 def _kept(scratch: dict[str, Any], name: str, make: Callable[[], Any]) -> Any:

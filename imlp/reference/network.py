@@ -13,7 +13,7 @@ from imlp import checks
 from imlp.errors import ArrayError
 from imlp.init import network_parameters
 from imlp.model import Model, alphas_by_layer, batch_fits, exported, lanes_fit, loaded, refuse_non_finite, runs
-from imlp.networks import Network, Step
+from imlp.networks import Network, Operation
 from imlp.reference import layers as ops
 from imlp.reference.adam import adam
 from imlp.reference.verbs import expand_bias, interpolate
@@ -136,14 +136,14 @@ def load(network: Network, arrays: Mapping[str, Any], *, dense: bool, dtype: Any
 def _run(model: Model, x: np.ndarray, watch: Watch | None = None) -> tuple[np.ndarray, Any]:
     """The logits, and a function from their gradient to that of every parameter."""
     tape = []
-    for residual, steps in model.network.sections(dense=model.dense):
+    for residual, operations in model.network.sections(dense=model.dense):
         start = x
         backwards = []
-        for step in steps:
-            x, backward = _step(model, step, x)
-            backwards.append((step.name, backward))
+        for operation in operations:
+            x, backward = _operate(model, operation, x)
+            backwards.append((operation.name, backward))
             if watch is not None:
-                watch(step.name, x)
+                watch(operation.name, x)
         x = start + x if residual else x
         tape.append((residual, backwards))
 
@@ -160,21 +160,21 @@ def _run(model: Model, x: np.ndarray, watch: Watch | None = None) -> tuple[np.nd
     return x, backward_all
 
 
-def _step(model: Model, step: Step, x: np.ndarray) -> tuple[np.ndarray, ops.Backward]:
-    weight: Any = model.parameters.get(f"{step.name}.weight")
-    bias: Any = model.parameters.get(f"{step.name}.bias")
-    match step.op:
+def _operate(model: Model, operation: Operation, x: np.ndarray) -> tuple[np.ndarray, ops.Backward]:
+    weight: Any = model.parameters.get(f"{operation.name}.weight")
+    bias: Any = model.parameters.get(f"{operation.name}.bias")
+    match operation.op:
         case "linear" if model.dense:
             return ops.linear(x, weight, bias)
         case "linear":
-            return ops.structured(x, step.of.spec, weight, bias)
+            return ops.structured(x, operation.details.spec, weight, bias)
         case "norm":
-            return ops.layer_norm(x, step.of.features, weight, bias)
+            return ops.layer_norm(x, operation.details.features, weight, bias)
         case "gelu":
             return ops.gelu(x)
         case "mean":
-            return ops.mean(x, step.of)
-    raise TypeError(f"{step.op!r} is not an operation of a network")
+            return ops.mean(x, operation.details)
+    raise TypeError(f"{operation.op!r} is not an operation of a network")
 
 
 def _images(model: Model, x: Any) -> np.ndarray:

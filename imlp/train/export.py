@@ -144,10 +144,10 @@ def _module(network: Network) -> "torch.nn.Module":
             for _, steps in network.sections(dense=True):
                 for step in steps:
                     if step.op == "linear":
-                        m_out, m_in = step.of.spec.matrix_shape
+                        m_out, m_in = step.details.spec.matrix_shape
                         self.add_module(step.name.replace(".", "_"), nn.Linear(m_in, m_out))
                     elif step.op == "norm":
-                        norm = nn.LayerNorm(step.of.features, elementwise_affine=step.of.learned)
+                        norm = nn.LayerNorm(step.details.features, elementwise_affine=step.details.learned)
                         self.add_module(step.name.replace(".", "_"), norm)
 
         def forward(self, images: Tensor) -> Tensor:
@@ -160,11 +160,11 @@ def _module(network: Network) -> "torch.nn.Module":
                         case "linear":
                             x = part(x)  # type: ignore[misc]
                         case "norm":
-                            x = part(x.unflatten(-1, (-1, step.of.features))).flatten(-2)  # type: ignore[misc]
+                            x = part(x.unflatten(-1, (-1, step.details.features))).flatten(-2)  # type: ignore[misc]
                         case "gelu":
                             x = nn.functional.gelu(x)
                         case "mean":
-                            x = x.unflatten(-1, (step.of, -1)).mean(-2)
+                            x = x.unflatten(-1, (step.details, -1)).mean(-2)
                 x = start + x if residual else x
             return x
 
