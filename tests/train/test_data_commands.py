@@ -74,7 +74,7 @@ def test_list_of_one_set(tmp_path: Path) -> None:
     assert sum(facts["train_counts"]) == facts["train"] == 60
     shown = run("list", "shapes", *SOME, "--root", tmp_path).output
     assert "ring, frame, diamond" in shown
-    assert "60 to train" in shown
+    assert "60 for training" in shown
 
 
 @pytest.mark.parametrize("augment", ["none", "pad", "pad-mean", "resized"])
