@@ -56,6 +56,11 @@ class DataError(ImlpError):
     """A data set that is missing, damaged or not what it should be: it names the file and the cause."""
 
 
+def install_hint(extra: str) -> str:
+    """The command that installs what an optional part needs; it works in a clone and for an installed package alike."""
+    return f"install it with: pip install 'imlp[{extra}]'"
+
+
 def known(name: str, names: Iterable[str], what: str) -> str:
     """`name` if it is one of `names`; otherwise an error that lists them, with the nearest one first.
 
