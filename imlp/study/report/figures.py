@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from imlp.study.report.data import ArmData, Model, SearchData
+from imlp.study.report.data import ArmData, ModelData, SearchData
 from imlp.study.report.weights import Weights
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def by_epoch(arm: ArmData) -> "Figure":
     return figure
 
 
-def _style(model: Model) -> dict[str, Any]:
+def _style(model: ModelData) -> dict[str, Any]:
     from matplotlib import colormaps
 
     if model.prior:
