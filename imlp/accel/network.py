@@ -13,11 +13,11 @@ from torch import Tensor
 
 from imlp.accel import layers as ops
 from imlp.accel.adam import adam
-from imlp.accel.products import way
+from imlp.accel.products import products_for
 from imlp.accel.verbs import check_tensor, expand_bias, interpolate, to_numpy
 from imlp.errors import ArrayError, BackendError
 from imlp.init import network_parameters
-from imlp.model import Model, alphas_by_layer, batch_fits, exported, lanes_fit, loaded, refuse_non_finite, runs
+from imlp.model import Model, batch_fits, exported, lanes_fit, loaded, mixes, refuse_non_finite
 from imlp.networks import Network, Operation
 
 Watch = Callable[[str, Tensor], None]
@@ -98,7 +98,7 @@ def train_step(
     compile: bool = False,
     check: bool = False,
 ) -> Tensor:
-    """One step of Adam on one batch, in place; gives the loss before it, a number or `(L,)`, still on its device.
+    """One step of Adam on one batch, in place; returns the loss before it, a number or `(L,)`, still on its device.
 
     `check` refuses a loss that is not finite before anything is changed, for which the device has to be waited for.
     `compile` has torch compile forward and backward into one graph, which takes a C++ compiler (or a GPU) and up to a
@@ -156,18 +156,16 @@ def inject(
 ) -> Model:
     """The interpolation step of algorithm 1 on a whole network: `W <- (1 - alpha) W + alpha W_P`, layer by layer.
 
-    `alpha` is a number, one a lane, or a mapping from layer names to either; None leaves a lane untouched. `layers`
+    `alpha` is a number, one per lane, or a mapping from layer names to either; None leaves a lane untouched. `layers`
     are those of the network's description unless given. Adam's moments and learned norms stay as they are. `head`
     mixes the head as well, which the paper does not.
     """
-    for name, alphas in alphas_by_layer(model, prior, alpha, mode=mode, layers=layers, head=head).items():
-        spec = model.network.layer(name).spec
-        W, b = (_with_lanes(model, f"{name}.{part}") for part in ("weight", "bias"))  # (L, M_out, M_in), (L, M_out)
-        w, b_p = prior.parameters[f"{name}.weight"], expand_bias(spec, prior.parameters[f"{name}.bias"])
-        for lanes, given in runs(alphas):
-            interpolate(W[lanes], spec, w, given, mode=mode)
-            for b_lane, a in zip(b[lanes], given if biases else (), strict=biases):
-                b_lane.mul_(1 - a if mode == "interpolate" else 1).add_(b_p, alpha=a)
+    for mix in mixes(model, prior, alpha, mode=mode, layers=layers, head=head):
+        interpolate(mix.W, mix.spec, mix.prior_weight, mix.alphas, mode=mode)
+        if biases:
+            b_p = expand_bias(mix.spec, mix.prior_bias)
+            for b, a in zip(mix.b, mix.alphas, strict=True):
+                b.mul_(1 - a if mode == "interpolate" else 1).add_(b_p, alpha=a)
     return model
 
 
@@ -177,7 +175,7 @@ def select(model: Model, lanes: Sequence[int]) -> Model:
 
 
 def export(model: Model) -> dict[str, Any]:
-    """Everything that it takes to go on exactly, as NumPy arrays: parameters, Adam's moments, the step."""
+    """Everything that it takes to resume exactly, as NumPy arrays: parameters, Adam's moments, the step."""
     return exported(model, to_numpy)
 
 
@@ -195,8 +193,8 @@ def _laid_out(model: Model) -> Model:
     """Weights and moments of convolutions that run as products, stored as those want them; every lane aligned."""
     for layer in () if model.dense else model.network.layers:
         name = f"{layer.name}.weight"
-        if name in model.parameters and (found := way(layer.spec, model.parameters[name].device)):
-            for group in (model.parameters, model.first, model.second):
+        if name in model.parameters and (found := products_for(layer.spec, model.parameters[name].device)):
+            for group in (model.parameters, model.first_moments, model.second_moments):
                 group[name] = found.stored(group[name])
     if model.lanes is not None:
         model.parameters = {name: _aligned(stack) for name, stack in model.parameters.items()}
@@ -216,7 +214,7 @@ def _one_by_one(model: Model) -> list[Model]:
     """Each lane as a model of its own, which shares its numbers and the room for gradients; or the model itself."""
     if model.lanes is None:
         return [model]
-    groups = (model.parameters, model.first, model.second)
+    groups = (model.parameters, model.first_moments, model.second_moments)
     unbound = [{name: stack.unbind() for name, stack in group.items()} for group in groups]
     lanes = []
     for lane in range(model.lanes):
@@ -301,7 +299,7 @@ def _operate(
             room = _kept(model.scratch, str(weight.shape), lambda: torch.empty_like(weight)) if reuse else None
             return ops.linear(x, weight, bias, first=first, room=room)
         case "linear":
-            spec, found = operation.details.spec, way(operation.details.spec, x.device)
+            spec, found = operation.details.spec, products_for(operation.details.spec, x.device)
             scratch = model.scratch if reuse else {}
             products = None if found is None else _kept(scratch, operation.name, lambda: found(spec, like=weight))
             return ops.structured(x, spec, weight, bias, products=products, first=first, record=record)
@@ -319,12 +317,6 @@ def _kept(scratch: dict[str, Any], name: str, make: Callable[[], Any]) -> Any:
     if name not in scratch:
         scratch[name] = make()
     return scratch[name]
-
-
-def _with_lanes(model: Model, name: str) -> Tensor:
-    """A view of a parameter that has a lane axis even where the model has none."""
-    tensor = model.parameters[name]
-    return tensor[None] if model.lanes is None else tensor
 
 
 def _check(model: Model, x: Tensor, *labels: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""A convolution as matrix products, for the geometries where `conv2d` works in vain.
+"""A convolution as matrix products, for the geometries where `conv2d` wastes work.
 
 `conv2d` multiplies the padding too (a 3 x 3 kernel on 2 x 2 pixels meets it five times out of nine), on the CPU oneDNN
 fills up blocks of 16 channels, and a few pixels are too little for it to be quick. There are three ways to do better:
@@ -193,16 +193,16 @@ class Quads:
         return dw.permute(2, 3, 0, 1), dy.view(-1, self.o, 4).sum((0, 2)), dx
 
 
-Way: TypeAlias = type[Strips] | type[Patches] | type[Quads]
+Products: TypeAlias = type[Strips] | type[Patches] | type[Quads]
 
 
-def way(spec: Spec, device: torch.device) -> Way | None:
-    """The one that takes the least time; None where that is `conv2d`.
+def products_for(spec: Spec, device: torch.device) -> Products | None:
+    """The class that takes the least time for a layer; None where that is `conv2d`.
 
     Times are in multiplications of a product for each of 128 images, some 3 ns on two cores of a CPU, and set by hand
-    after `benchmarks/convolutions.py`: each way begins with a constant, `conv2d` fills up blocks of 16 channels.
+    after `benchmarks/convolutions.py`: each begins with a constant, `conv2d` fills up blocks of 16 channels.
 
-    >>> way(Conv((256, 2, 2), 256, kernel=3, padding=1), torch.device("cpu")).__name__
+    >>> products_for(Conv((256, 2, 2), 256, kernel=3, padding=1), torch.device("cpu")).__name__
     'Quads'
     """
     if not isinstance(spec, Conv) or spec.groups > 1:
@@ -213,7 +213,7 @@ def way(spec: Spec, device: torch.device) -> Way | None:
         return None
     (c, _, _), (o, h_out, w_out) = spec.in_shape, spec.out_shape
     outputs, blocks = prod(spec.kernels) * h_out * w_out, -(-c // 16) * -(-o // 16) * 256
-    times: dict[Way | None, float] = {
+    times: dict[Products | None, float] = {
         Strips: 2e5 + 1.2 * Strips.work(spec)[1],
         None: 4e5 + (1.0 if prod(spec.strides) == 1 else 1.5) * outputs * blocks,
     }
