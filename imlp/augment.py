@@ -20,7 +20,7 @@ from imlp.errors import DataError
 
 Range = tuple[float, float]
 
-KINDS = ("pad", "pad-mean", "resized", "none")
+AUGMENTATIONS = ("pad", "pad-mean", "resized", "none")
 PADDING = 4
 AREA = (0.08, 1.0)
 ASPECT = (3 / 4, 4 / 3)  # width over height
@@ -64,7 +64,7 @@ def draw(
         zero = np.zeros(n, dtype=np.int64)
         return Draw(kind, zero, zero, np.full(n, h), np.full(n, w), np.zeros(n, dtype=bool))
     else:
-        raise DataError(f"unknown augmentation {kind!r}", f"use one of {', '.join(KINDS)}")
+        raise DataError(f"unknown augmentation {kind!r}", f"use one of {', '.join(AUGMENTATIONS)}")
     return Draw(kind, top, left, height, width, rng.random(n) < 0.5)
 
 

@@ -14,7 +14,7 @@ NEEDED = ("x", "y", "x_test", "y_test")
 MOST_CLASSES = 100_000  # beyond this a label is a mistake, and a head of that size would fill the memory
 
 
-def load(path: Path) -> Dataset:
+def read(path: Path) -> Dataset:
     """Images as uint8 `(N, c, h, w)`, `(N, h, w, c)` or `(N, h, w)`; labels as whole numbers from 0."""
     arrays = store.read(path)
     if missing := [name for name in NEEDED if name not in arrays]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from imlp.errors import DataError, ImlpError
 from imlp.train.data import store
-from imlp.train.data.dataset import Dataset, Progress, silent
+from imlp.train.data.dataset import Dataset, ProgressCallback, silent
 
 VERSION = 1  # of the pictures; part of the cache's name
 TRAIN_SIZE, TEST_SIZE = 10_000, 2_000
@@ -89,13 +89,13 @@ GLYPHS: dict[str, Mask] = {
 }
 
 
-def load(
+def dataset(
     root: Path,
     train_size: int | None,
     test_size: int | None,
     *,
     seed: int,
-    progress: Progress = silent,
+    progress: ProgressCallback = silent,
     must_keep: bool = False,
 ) -> Dataset:
     """From the cache under `root`, else drawn and cached there.
@@ -136,7 +136,7 @@ def _dataset(arrays: dict[str, np.ndarray]) -> Dataset:
     return Dataset("shapes", arrays["x"], arrays["y"], arrays["x_test"], arrays["y_test"], tuple(GLYPHS))
 
 
-def draw(n: int, *, seed: int, stream: int, progress: Progress = silent) -> tuple[np.ndarray, np.ndarray]:
+def draw(n: int, *, seed: int, stream: int, progress: ProgressCallback = silent) -> tuple[np.ndarray, np.ndarray]:
     """The first `n` images `(n, 3, 32, 32)` and labels `(n,)` of a stream (0: training, 1: test).
 
     >>> x, y = draw(2, seed=0, stream=0)
