@@ -29,7 +29,7 @@ TRIES = 10  # at a box that fits, as torchvision's; then the largest central one
 
 @dataclass(frozen=True, eq=False)
 class Draw:
-    """One box and one flip an image; `top` and `left` may be negative. All `(n,)`, int64 and bool."""
+    """One box and one flip per image; `top` and `left` may be negative. All `(n,)`, int64 and bool."""
 
     kind: str
     top: np.ndarray

@@ -37,7 +37,7 @@ class FileError(ImlpError):
 
 
 class ConfigError(ImlpError, ValueError):
-    """A setting of a run that does not exist or cannot be."""
+    """A setting of a run that does not exist or has an impossible value."""
 
 
 class RunError(ImlpError):

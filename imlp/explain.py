@@ -1,6 +1,6 @@
 """One entry of a prior's matrix, derived step by step: which output, input and kernel tap it joins, or why it is zero.
 
-Integers only: no arrays, no backend. The steps are data, so that the terminal prints them and a test compares them
+Integers only: no arrays, no backend. The steps are data: the terminal prints them, and a test compares them
 with those of the teaching page (`imlp/explore/priors.js`), which derives them by itself.
 
 In a product of matrices an entry is found from both sides: a permutation left of the weight moves the row `i` to the

@@ -160,7 +160,7 @@ def exported(model: Model, to_numpy: Callable[[Any], np.ndarray]) -> dict[str, n
 
 
 def shared(model: Model, to_numpy: Callable[[Any], np.ndarray]) -> dict[str, np.ndarray]:
-    """The same, but not copied where that can be: what changes the model changes them."""
+    """The same without copies where possible: what changes the model changes these arrays."""
     groups = {"": model.parameters, "adam.first.": model.first_moments, "adam.second.": model.second_moments}
     arrays = {prefix + name: to_numpy(array) for prefix, group in groups.items() for name, array in group.items()}
     return arrays | {"adam.step": np.array(model.step)}
@@ -196,7 +196,7 @@ def loaded(network: Network, arrays: Mapping[str, Any], *, dense: bool, convert:
 def not_finite(model: Model) -> dict[int, str]:
     """The lanes (0 for a model without them) with a parameter or moment that is not finite, and its layer.
 
-    Of several layers the first one. One lane at a time, so that it takes little room.
+    Of several layers the first one. One lane at a time, to save memory.
     """
     found: dict[int, str] = {}
     for name in model.parameters:

@@ -17,7 +17,7 @@ from imlp.spec import Shape, Spec
 SMALL = 64  # up to this many rows and columns every entry is drawn
 NUMBERED = 16  # and up to this many its number is written into it
 LEFT = 2e-5  # where alpha 0 stands on a logarithmic axis
-CELLS = 384  # a larger matrix is counted into at most so many cells a side
+CELLS = 384  # a larger matrix is counted into at most this many cells per side
 
 
 def matrix_figure(matrix: sparse.csr_array, spec: Spec, title: str) -> Figure:

@@ -1,7 +1,8 @@
 """The CUDA path of `interpolate`: `kernels.cu` launched by CuPy on torch's current stream, over DLPack, with no copies.
 
 Chosen when `W` is on CUDA, is float32 or float64, and CuPy works with the device; torch views otherwise. CuPy is
-imported only then, or by `describe`. One launch a lane, keep and alpha as plain numbers: nothing waits for the device.
+imported only then, or by `describe`. One launch per lane, with keep and alpha as plain numbers: nothing waits for the
+device.
 """
 
 from functools import cache, lru_cache

@@ -190,7 +190,7 @@ def load(network: Network, arrays: Mapping[str, Any], *, dense: bool, dtype: Any
 
 
 def _laid_out(model: Model) -> Model:
-    """Weights and moments of convolutions that run as products, stored as those want them; every lane aligned."""
+    """Weights and moments of convolutions that run as products, stored in the layout those need; every lane aligned."""
     for layer in () if model.dense else model.network.layers:
         name = f"{layer.name}.weight"
         if name in model.parameters and (found := products_for(layer.spec, model.parameters[name].device)):
@@ -231,7 +231,7 @@ def _joined(model: Model, each: list[Tensor]) -> Tensor:
 def _loss_and_backward(model: Model, x: Tensor, y: Tensor, *, reuse: bool) -> tuple[Tensor, Backward]:
     """The loss, and the way back: it hands over each step's gradients when its parameters are no longer needed.
 
-    With `reuse` the gradients of weights of one shape share one place, so that they must be used at once.
+    With `reuse` the gradients of weights of one shape share one place, so they must be used at once.
     """
     tape = []
     first = True

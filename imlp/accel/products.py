@@ -3,7 +3,7 @@
 `conv2d` multiplies the padding too (a 3 x 3 kernel on 2 x 2 pixels meets it five times out of nine), on the CPU oneDNN
 fills up blocks of 16 channels, and a few pixels are too little for it to be quick. There are three ways to do better:
 `Strips` of output rows, `Patches` for output pixels, and `Quads` for 2 x 2 pixels. Each does `forward` and then
-`backward`, again and again, with a weight that is `stored` as it wants it.
+`backward`, any number of times, with a weight that is `stored` in the layout it needs.
 """
 
 from collections.abc import Iterator

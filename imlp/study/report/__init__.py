@@ -23,7 +23,7 @@ class Report:
 
 
 def _unheard(text: str) -> None:
-    """Nobody is told."""
+    """The default of `warn`: says nothing."""
 
 
 def make(
@@ -69,7 +69,7 @@ def _texts(found: Iterable[tables.Table]) -> dict[str, bytes]:
 def write(
     folders: Sequence[Path], path: Path, progress: ProgressCallback = silent, warn: Callable[[str], None] = _unheard
 ) -> Path:
-    """Write the page, then its files into a folder of the same name; where those files are comes back.
+    """Write the page, then its files into a folder of the same name, which is returned.
 
     What an earlier report has left there is deleted as far as its list names it, and nothing else.
     """

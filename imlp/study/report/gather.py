@@ -29,7 +29,7 @@ def searches(folders: Iterable[Path]) -> list[SearchData]:
     """Every `search.json` in the folders and below them, each once."""
     found = []
     for n, path in enumerate(_below(folders, "search.json"), start=1):
-        content = read_json(path, schemas.search, "give the command of that search again")
+        content = read_json(path, schemas.search, "run the command of that search again")
         found.append(SearchData(f"search{n}", path.parent, content))
     return found
 
@@ -130,7 +130,7 @@ def _check_layers(arm: Arm) -> None:
 def _series(arm: Arm) -> tuple[list[Series], dict[Lane, int]]:
     """The series of the alpha figure, and which of them each lane is in, or has its cadence from.
 
-    Alpha 0 is the S-MLP however often nothing is mixed, so that every series begins with it.
+    Alpha 0 is the S-MLP however often nothing is mixed, so every series begins with it.
     """
     groups = arm.series
     zeros = [lane for lane in arm.lanes if constant_alpha(lane) == 0]

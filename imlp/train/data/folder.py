@@ -43,7 +43,7 @@ def _files(path: Path) -> dict[str, list[Path]]:
         if not is_text(entry.name):
             raise DataError(f"{path} has a class folder whose name is not UTF-8: {entry.name!a}", "rename it")
     if not folders:
-        raise DataError(f"{path} has no class folders", "make one folder a class, with its images inside")
+        raise DataError(f"{path} has no class folders", "make one folder per class, with its images inside")
     found = {folder.name: [file for file in sorted(folder.iterdir()) if _is_picture(file)] for folder in folders}
     for name, files in found.items():
         if not files:

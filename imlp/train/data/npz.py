@@ -45,7 +45,7 @@ def _labels(path: Path, name: str, y: np.ndarray) -> np.ndarray:
 
 
 def _classes(path: Path, arrays: dict[str, np.ndarray], largest: int) -> tuple[str, ...]:
-    """Their names as saved, else their numbers."""
+    """Their names as saved, otherwise their numbers."""
     if "classes" not in arrays and largest >= MOST_CLASSES:
         raise DataError(f"{path} has a label {largest}", f"number the classes from 0; {MOST_CLASSES:,} is the most")
     if "classes" not in arrays:
