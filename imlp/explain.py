@@ -294,9 +294,7 @@ def _conv_columns(spec: Conv, i: int) -> list[int]:
     o, y, x = unravel(i, (c_out, h_out, w_out))
     first = o // (c_out // groups) * (c_in // groups)
     rows, across = (
-        [pixel for tap in range(k) if 0 <= (pixel := place * s + tap * d - p) < size]
-        for place, size, k, s, p, d in zip(
-            (y, x), (h_in, w_in), spec.kernels, spec.strides, spec.paddings, spec.dilations, strict=True
-        )
+        [pixel for tap in range(spec.kernels[axis]) if 0 <= (pixel := spec.pixel(axis, place, tap)) < size]
+        for axis, (place, size) in enumerate(((y, h_in), (x, w_in)))
     )
     return [(c * h_in + v) * w_in + u for c in range(first, first + c_in // groups) for v in rows for u in across]

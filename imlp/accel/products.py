@@ -72,13 +72,12 @@ class Strips:
         """For each tap the entries of `B` that it fills, `(y, x, o, c)`, as a view."""
         spec, (y_, x_, o_, v_, *row) = self.spec, B.stride()
         u_, c_ = row if self.channels_last else reversed(row)
-        (k_y, k_x), (s_y, s_x), (d_y, d_x), (p_y, p_x) = spec.kernels, spec.strides, spec.dilations, spec.paddings
-        p_y -= self.above
+        (k_y, k_x), (s_y, s_x) = spec.kernels, spec.strides
         for i, j in product(range(k_y), range(k_x)):
             ys = spec.outputs_reached(0, i) if self.rows == self.h_out else range(self.rows)
             xs = spec.outputs_reached(1, j)
             if ys and xs:
-                v, u = ys[0] * s_y + i * d_y - p_y, xs[0] * s_x + j * d_x - p_x
+                v, u = spec.pixel(0, ys[0], i) + self.above, spec.pixel(1, xs[0], j)
                 steps = (y_ + s_y * v_, x_ + s_x * u_, o_, c_)
                 start = ys[0] * y_ + xs[0] * x_ + v * v_ + u * u_
                 yield i, j, B.as_strided((len(ys), len(xs), self.o, self.c), steps, start)
