@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from imlp.augment import Draw
-from imlp.errors import BackendError
+from imlp.errors import BackendError, install_hint
 from imlp.model import Model
 from imlp.networks import Network
 from imlp.spec import Spec
@@ -132,5 +132,5 @@ def backend(name: str) -> Backend[Any]:
             raise
         raise BackendError(
             f"backend {name!r} needs the package {error.name}, which is not installed",
-            "install it with: pip install torch torchvision",
+            install_hint(name),
         ) from error

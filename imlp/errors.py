@@ -37,7 +37,7 @@ class FileError(ImlpError):
 
 
 class ConfigError(ImlpError, ValueError):
-    """A setting of a run that does not exist or cannot be."""
+    """A setting of a run that does not exist or has an impossible value."""
 
 
 class RunError(ImlpError):
@@ -54,6 +54,11 @@ class NonFiniteError(ImlpError, ArithmeticError):
 
 class DataError(ImlpError):
     """A data set that is missing, damaged or not what it should be: it names the file and the cause."""
+
+
+def install_hint(extra: str) -> str:
+    """The command that installs what an optional part needs; it works in a clone and for an installed package alike."""
+    return f"install it with: pip install 'imlp[{extra}]'"
 
 
 def known(name: str, names: Iterable[str], what: str) -> str:

@@ -13,6 +13,7 @@ from imlp import init, reference
 from imlp.backend import Backend, backend
 from imlp.model import Model
 from imlp.networks import Network
+from imlp.reference.verbs import adjoint, adjoint_bias
 from imlp.spec import Spec
 
 # Largest difference that rounding explains, relative to the largest number of the result. Sums of up to a few thousand
@@ -140,10 +141,4 @@ def _adjoints(spec: Spec, weight: Any, x: np.ndarray, dy: np.ndarray) -> list[np
     dx = dy @ reference.matrix(spec, weight)
     if spec.weight_shape is None or spec.bias_shape is None:
         return [dx]
-    n, outputs = int(np.prod(spec.weight_shape)), spec.bias_shape[0]
-    entries = reference.matrix(spec, np.arange(1, n + 1).reshape(spec.weight_shape)).tocoo()
-    terms = np.einsum("nk,nk->k", dy[:, entries.row], x[:, entries.col])
-    dw = np.bincount(entries.data.astype(int) - 1, weights=terms, minlength=n).reshape(spec.weight_shape)
-    channel = reference.expand_bias(spec, np.arange(outputs)).astype(int)
-    db = np.bincount(channel, weights=dy.sum(0), minlength=outputs)
-    return [dw, db, dx]
+    return [adjoint(dy.T @ x, spec), adjoint_bias(dy.sum(0), spec), dx]

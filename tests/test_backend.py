@@ -33,7 +33,7 @@ def test_accel_without_torch_says_which_command_installs_it():
         "try: imlp.backend('accel')\n"
         "except imlp.ImlpError as error: print(error)"
     )
-    assert "pip install torch torchvision" in run(code)
+    assert "pip install 'imlp[accel]'" in run(code)
 
 
 HEAVY = "import sys; print([name for name in ('torch', 'torchvision', 'cupy') if name in sys.modules])"

@@ -12,7 +12,7 @@ import numpy as np
 from imlp import checks
 from imlp.errors import ArrayError
 from imlp.init import network_parameters
-from imlp.model import Model, alphas_by_layer, batch_fits, exported, lanes_fit, loaded, refuse_non_finite, runs
+from imlp.model import Model, batch_fits, exported, lanes_fit, loaded, mixes, refuse_non_finite
 from imlp.networks import Network, Operation
 from imlp.reference import layers as ops
 from imlp.reference.adam import adam
@@ -63,7 +63,7 @@ def train_step(
     compile: bool = False,
     check: bool = False,
 ) -> Any:
-    """One step of Adam on one batch, in place; gives the loss before it, a number or `(L,)`.
+    """One step of Adam on one batch, in place; returns the loss before it, a number or `(L,)`.
 
     `check` refuses a loss that is not finite before anything is changed.
     """
@@ -77,7 +77,7 @@ def train_step(
 
 
 def evaluate(model: Model, x: Any, y: Any, *, batch: int = 1000) -> tuple[np.ndarray, np.ndarray]:
-    """How many images are classified correctly, and the sum of their losses: numbers, or one a lane."""
+    """How many images are classified correctly, and the sum of their losses: numbers, or one per lane."""
     x, y = _images(model, x), _labels(y)
     batch_fits(model, x.shape, y.shape)
     correct, total = (np.zeros(() if model.lanes is None else model.lanes, dtype=dtype) for dtype in (np.int64, float))
@@ -101,19 +101,15 @@ def inject(
 ) -> Model:
     """The interpolation step of algorithm 1 on a whole network: `W <- (1 - alpha) W + alpha W_P`, layer by layer.
 
-    `alpha` is a number, one a lane, or a mapping from layer names to either; None leaves a lane untouched. `layers`
+    `alpha` is a number, one per lane, or a mapping from layer names to either; None leaves a lane untouched. `layers`
     are those of the network's description unless given. Adam's moments and learned norms stay as they are. `head`
     mixes the head as well, which the paper does not.
     """
-    for name, alphas in alphas_by_layer(model, prior, alpha, mode=mode, layers=layers, head=head).items():
-        spec = model.network.layer(name).spec
-        W, b = (_with_lanes(model, f"{name}.{part}") for part in ("weight", "bias"))  # (L, M_out, M_in), (L, M_out)
-        w, b_p = prior.parameters[f"{name}.weight"], expand_bias(spec, prior.parameters[f"{name}.bias"])
-        for lanes, given in runs(alphas):
-            W[lanes] = interpolate(W[lanes], spec, w, given, mode=mode)
-            a = np.array(given)[:, None]
-            if biases:
-                b[lanes] = (1 - a if mode == "interpolate" else 1) * b[lanes] + a * b_p
+    for mix in mixes(model, prior, alpha, mode=mode, layers=layers, head=head):
+        mix.W[...] = interpolate(mix.W, mix.spec, mix.prior_weight, mix.alphas, mode=mode)
+        if biases:
+            a = np.array(mix.alphas)[:, None]
+            mix.b[...] = (1 - a if mode == "interpolate" else 1) * mix.b + a * expand_bias(mix.spec, mix.prior_bias)
     return model
 
 
@@ -123,7 +119,7 @@ def select(model: Model, lanes: Sequence[int]) -> Model:
 
 
 def export(model: Model) -> dict[str, np.ndarray]:
-    """Everything that it takes to go on exactly: parameters, Adam's moments, the step."""
+    """Everything that it takes to resume exactly: parameters, Adam's moments, the step."""
     return exported(model, np.asarray)
 
 
@@ -187,12 +183,6 @@ def _labels(y: Any) -> np.ndarray:
     if checks.numbers(y, "labels").size and np.asarray(y).dtype.kind not in "iu":
         raise ArrayError(f"labels of {np.asarray(y).dtype}", "give whole numbers from 0")
     return np.asarray(y)
-
-
-def _with_lanes(model: Model, name: str) -> np.ndarray:
-    """A view of a parameter that has a lane axis even where the model has none."""
-    array = model.parameters[name]
-    return array[None] if model.lanes is None else array
 
 
 def _float64_on_cpu(dtype: Any, device: Any) -> None:
