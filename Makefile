@@ -1,4 +1,4 @@
-# make demo: set up, then the main job. make test: set up, then the whole suite. Both can be given again and again.
+# make demo: set up, then the main job. make test: set up, then the whole suite. Both can be run repeatedly.
 PYTHON ?= python3
 BIN := .venv/bin
 # what the tests must find; CI adds a browser: make test ALSO=chromium
@@ -38,12 +38,14 @@ notebooks: .venv/test.installed
 clean:
 	rm -rf .venv
 
-.venv/demo.installed: EXTRAS := accel
-.venv/docs.installed: EXTRAS := accel,docs
-.venv/test.installed: EXTRAS := accel,cuda12,onnx,ray,search,tensorboard,docs,dev
+.venv/demo.installed .venv/docs.installed: EXTRAS := accel
+.venv/docs.installed: GROUPS := --group docs
+.venv/test.installed: EXTRAS := accel,cuda12,onnx,ray,search,tensorboard
+.venv/test.installed: GROUPS := --group dev --group docs
 .venv/%.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "imlp needs Python 3.11 or newer; try: make PYTHON=python3.12")'
-	@echo "Setting up .venv with '$(EXTRAS)': the first time this downloads PyTorch (a few minutes, about 6 GB)."
+	@echo "Setting up .venv with '$(EXTRAS)' $(GROUPS): the first time this downloads PyTorch (a few minutes, about 6 GB)."
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --disable-pip-version-check -e '.[$(EXTRAS)]'
+	$(if $(GROUPS),$(BIN)/python -m pip install --disable-pip-version-check --quiet 'pip>=25.1' # knows dependency groups)
+	$(BIN)/python -m pip install --disable-pip-version-check -e '.[$(EXTRAS)]' $(GROUPS)
 	@touch $@

@@ -13,10 +13,10 @@ from measure import console, interleaved, print_machine, run, table
 
 from imlp import networks
 from imlp.accel.layers import structured
-from imlp.accel.products import Patches, Quads, Strips, Way, way
+from imlp.accel.products import Patches, Products, Quads, Strips, products_for
 from imlp.spec import Conv
 
-WAYS: dict[Way | None, str] = {None: "conv2d", Strips: "strips", Patches: "patches", Quads: "quads"}
+WAYS: dict[Products | None, str] = {None: "conv2d", Strips: "strips", Patches: "patches", Quads: "quads"}
 OTHERS = [
     ((16, 4, 4), 32, 2),
     ((128, 4, 4), 128, 1),
@@ -32,12 +32,12 @@ def steps(spec: Conv, batch: int) -> dict[str, Callable[[], object]]:
     weight, bias = torch.randn(spec.weight_shape), torch.zeros(spec.bias_shape)
     x, dy = (torch.randn(batch, size) for size in reversed(spec.matrix_shape))
 
-    def step(made: Way | None) -> Callable[[], object]:
+    def step(made: Products | None) -> Callable[[], object]:
         stored = weight if made is None else made.stored(weight)
         products = None if made is None else made(spec, like=weight)
         return lambda: structured(x, spec, stored, bias, products=products)[1](dy)
 
-    quads = way(spec, x.device) is Quads
+    quads = products_for(spec, x.device) is Quads
     return {name: step(made) for made, name in WAYS.items() if made is not Quads or quads}
 
 
@@ -51,7 +51,7 @@ def main(batch: int = 128, threads: int = 2, repeats: int = 30) -> None:
     result = table(title, "convolution", *WAYS.values())
     for spec in specs:
         seconds = interleaved(steps(spec, batch), repeats=repeats)
-        taken = WAYS[way(spec, torch.device("cpu"))]
+        taken = WAYS[products_for(spec, torch.device("cpu"))]
         cells = [f"{1e3 * statistics.median(s):.2f}{' *' if name == taken else '  '}" for name, s in seconds.items()]
         result.add_row(f"{spec.in_shape} -> {spec.out_shape}", *cells)
     console.print(result)

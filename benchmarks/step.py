@@ -36,13 +36,15 @@ def plain(network: Network, dense: bool) -> nn.Sequential:
     for _, steps in network.sections(dense=dense):
         for step in steps:
             if step.op == "linear" and (dense or step.name == "head"):
-                modules += [nn.Flatten(), nn.Linear(*reversed(step.of.spec.matrix_shape))]
+                modules += [nn.Flatten(), nn.Linear(*reversed(step.details.spec.matrix_shape))]
             elif step.op == "linear":
-                s = step.of.spec
+                s = step.details.spec
                 modules.append(nn.Conv2d(s.in_shape[0], s.out_channels, s.kernels, s.strides, s.paddings))
                 shape = s.out_shape
             elif step.op == "norm":
-                modules.append(nn.LayerNorm(step.of.features if dense else shape, elementwise_affine=step.of.learned))
+                modules.append(
+                    nn.LayerNorm(step.details.features if dense else shape, elementwise_affine=step.details.learned)
+                )
             else:
                 modules.append(nn.GELU())
     return nn.Sequential(*modules)

@@ -20,7 +20,7 @@ from imlp.errors import DataError
 
 Range = tuple[float, float]
 
-KINDS = ("pad", "pad-mean", "resized", "none")
+AUGMENTATIONS = ("pad", "pad-mean", "resized", "none")
 PADDING = 4
 AREA = (0.08, 1.0)
 ASPECT = (3 / 4, 4 / 3)  # width over height
@@ -29,7 +29,7 @@ TRIES = 10  # at a box that fits, as torchvision's; then the largest central one
 
 @dataclass(frozen=True, eq=False)
 class Draw:
-    """One box and one flip an image; `top` and `left` may be negative. All `(n,)`, int64 and bool."""
+    """One box and one flip per image; `top` and `left` may be negative. All `(n,)`, int64 and bool."""
 
     kind: str
     top: np.ndarray
@@ -64,7 +64,7 @@ def draw(
         zero = np.zeros(n, dtype=np.int64)
         return Draw(kind, zero, zero, np.full(n, h), np.full(n, w), np.zeros(n, dtype=bool))
     else:
-        raise DataError(f"unknown augmentation {kind!r}", f"use one of {', '.join(KINDS)}")
+        raise DataError(f"unknown augmentation {kind!r}", f"use one of {', '.join(AUGMENTATIONS)}")
     return Draw(kind, top, left, height, width, rng.random(n) < 0.5)
 
 

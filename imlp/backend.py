@@ -1,24 +1,28 @@
 """The interface that both backends implement, and the way to get one by name.
 
 A backend is a module: `imlp.reference` (NumPy and SciPy, float64, made to be read) or `imlp.accel` (PyTorch, made
-to be fast). The trainer only knows the verbs below.
+to be fast). The trainer only knows the verbs below. Each backend says in its `__init__.py` that it implements them, so
+mypy compares every type (and a test the names of the parameters).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from imlp.errors import BackendError
+import numpy as np
+
+from imlp.augment import Draw
+from imlp.errors import BackendError, install_hint
 from imlp.model import Model
 from imlp.networks import Network
 from imlp.spec import Spec
 
-Array = Any  # numpy.ndarray in the reference, torch.Tensor in accel
+Array = TypeVar("Array")  # numpy.ndarray in the reference, torch.Tensor in accel
 
 NAMES = ("reference", "accel")
 
 
-class Backend(Protocol):
+class Backend(Protocol[Array]):
     """The verbs. Shapes: `W (M_out, M_in)` or a stack of lanes `(L, M_out, M_in)`, `x (N, M_in)`, `y (N, M_out)`."""
 
     def matrix(self, spec: Spec, weight: Array | None = None, *, layout: str | None = None) -> Array:
@@ -33,12 +37,12 @@ class Backend(Protocol):
     def interpolate(
         self, dense: Array, spec: Spec, weight: Array | None, alpha: Any, *, mode: str = "interpolate"
     ) -> Array:
-        """`(1 - alpha) W + alpha W_P`, or `W + alpha W_P` with `mode="add"`; one alpha, or one a lane."""
+        """`(1 - alpha) W + alpha W_P`, or `W + alpha W_P` with `mode="add"`; one alpha, or one per lane."""
 
     def project(self, dense: Array, spec: Spec) -> Array | None:
         """The weight whose matrix is nearest to `W` in least squares."""
 
-    def to_numpy(self, array: Array) -> Any:
+    def to_numpy(self, array: Array) -> np.ndarray:
         """The same numbers as a dense `numpy.ndarray`."""
 
     def init(
@@ -53,7 +57,7 @@ class Backend(Protocol):
     ) -> Model:
         """The prior (`dense=False`), one I-MLP, or `lanes` of them that start from the same numbers."""
 
-    def forward(self, model: Model, x: Array, *, watch: Any = None) -> Array:
+    def forward(self, model: Model, x: Array, *, watch: Callable[[str, Array], None] | None = None) -> Array:
         """Logits `(N, classes)`, or `(L, N, classes)`; `watch(name, x)` sees each operation's result."""
 
     def loss_and_grads(self, model: Model, x: Array, y: Array) -> tuple[Array, dict[str, Array]]:
@@ -92,8 +96,8 @@ class Backend(Protocol):
     def select(self, model: Model, lanes: Sequence[int]) -> Model:
         """A new model of exactly these lanes."""
 
-    def export(self, model: Model) -> dict[str, Any]:
-        """Everything that it takes to go on exactly, as `numpy.ndarray` by name."""
+    def export(self, model: Model) -> dict[str, np.ndarray]:
+        """Everything that it takes to resume exactly, as `numpy.ndarray` by name."""
 
     def load(
         self, network: Network, arrays: Mapping[str, Any], *, dense: bool, dtype: Any = None, device: Any = None
@@ -107,12 +111,12 @@ class Backend(Protocol):
         """A NumPy array as the backend's own, on the device, in the type that it has."""
 
     def batch(
-        self, x: Array, index: Any, draw: Any, mean: Any, std: Any, *, fill: Any = None, dtype: Any = None
+        self, x: Array, index: Any, draw: Draw | None, mean: Any, std: Any, *, fill: Any = None, dtype: Any = None
     ) -> Array:
         """Rows `index` of uint8 images, cropped and flipped as drawn, standardised and flat."""
 
 
-def backend(name: str) -> Backend:
+def backend(name: str) -> Backend[Any]:
     """The backend called `name`.
 
     >>> from imlp import Transpose, backend
@@ -128,5 +132,5 @@ def backend(name: str) -> Backend:
             raise
         raise BackendError(
             f"backend {name!r} needs the package {error.name}, which is not installed",
-            "install it with: pip install torch torchvision",
+            install_hint(name),
         ) from error

@@ -1,4 +1,4 @@
-"""Checks of arrays against specs that both backends make, in one place so that they say the same.
+"""Checks of arrays against specs that both backends make, in one place so that their messages agree.
 
 They look only at shapes and numbers, never at an array library.
 """
@@ -73,7 +73,7 @@ def dense_fits(spec: Spec, shape: Sequence[int]) -> None:
 
 
 def alphas(alpha: Any, lanes: int | None) -> list[float]:
-    """`alpha` as one float a lane (one for a single matrix, `lanes` None), each within [0, 1]."""
+    """`alpha` as one float per lane (one for a single matrix, `lanes` None), each within [0, 1]."""
     try:
         given = np.asarray(alpha, dtype=np.float64)
     except (TypeError, ValueError):

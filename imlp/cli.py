@@ -48,13 +48,18 @@ class Commands(TyperGroup):
         except OSError as error:  # of a path that nothing has looked at before
             if error.errno == errno.EPIPE:
                 raise
-            _fail(FileError(f"{shown(error.filename or 'the system')}: {reason(error)}", "name another path"))
+            _fail(
+                FileError(
+                    f"{shown(error.filename or 'the system')}: {reason(error)}",
+                    "see that it is there and that you may use it",
+                )
+            )
         except MemoryError:
             _fail(RunError("there is not enough memory for this", "ask for something smaller"))
 
 
 def _fail(error: ImlpError) -> NoReturn:
-    print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+    print(f"error: {' '.join(str(error).splitlines())}", file=sys.stderr)
     raise typer.Exit(2) from None
 
 

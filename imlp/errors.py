@@ -1,8 +1,11 @@
-"""What every error message looks like: what was given, what is wrong with it, and how to fix it.
+"""What every error message looks like: what was given, what is wrong with it, and what would fix it.
 
-All errors derive from `ImlpError`, so a caller can catch one name; those about values are also `ValueError`s.
-The command line prints the message as one line, without a traceback, and exits with 2.
+All of them derive from `ImlpError`, so a caller can catch one name; those about values are `ValueError`s too.
+The command line prints the message as one line and exits with 2; nothing else of the error is shown.
 """
+
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 
 class ImlpError(Exception):
@@ -14,7 +17,7 @@ class ImlpError(Exception):
 
 
 class SpecError(ImlpError, ValueError):
-    """An impossible geometry: names the field, what was given, and what would be possible."""
+    """A geometry that does not exist: it names the field, what was given, and what would do."""
 
 
 class ArrayError(ImlpError, ValueError):
@@ -34,7 +37,7 @@ class FileError(ImlpError):
 
 
 class ConfigError(ImlpError, ValueError):
-    """A setting of a run that does not exist, or has an impossible value."""
+    """A setting of a run that does not exist or has an impossible value."""
 
 
 class RunError(ImlpError):
@@ -42,7 +45,7 @@ class RunError(ImlpError):
 
 
 class NonFiniteError(ImlpError, ArithmeticError):
-    """A loss that is not finite, found before anything was changed: names the lanes, and the first layer concerned."""
+    """A loss that is not finite, found before anything was changed: in which lanes, and from which layer on."""
 
     def __init__(self, lanes: list[int], layer: str):
         self.lanes, self.layer = lanes, layer
@@ -50,4 +53,31 @@ class NonFiniteError(ImlpError, ArithmeticError):
 
 
 class DataError(ImlpError):
-    """A data set that is missing, damaged or not what it should be: names the file and the cause."""
+    """A data set that is missing, damaged or not what it should be: it names the file and the cause."""
+
+
+def install_hint(extra: str) -> str:
+    """The command that installs what an optional part needs; it works in a clone and for an installed package alike."""
+    return f"install it with: pip install 'imlp[{extra}]'"
+
+
+def known(name: str, names: Iterable[str], what: str) -> str:
+    """`name` if it is one of `names`; otherwise an error that lists them, with the nearest one first.
+
+    >>> known("cnn", ["cnn", "mixer"], "network")
+    'cnn'
+    """
+    names = list(names)
+    if name in names:
+        return name
+    raise SpecError(f"unknown {what}: {name!r}", f"{did_you_mean(name, names)}the known ones are {', '.join(names)}")
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """A question that names the nearest of `names`, or nothing if none is near.
+
+    >>> did_you_mean("mixxer", ["cnn", "mixer"])
+    "did you mean 'mixer'? "
+    """
+    near = get_close_matches(str(name), list(names), n=1)
+    return f"did you mean {near[0]!r}? " if near else ""

@@ -1,6 +1,6 @@
 """One entry of a prior's matrix, derived step by step: which output, input and kernel tap it joins, or why it is zero.
 
-Integers only: no arrays, no backend. The steps are data, so that the terminal prints them and a test compares them
+Integers only: no arrays, no backend. The steps are data: the terminal prints them, and a test compares them
 with those of the teaching page (`imlp/explore/priors.js`), which derives them by itself.
 
 In a product of matrices an entry is found from both sides: a permutation left of the weight moves the row `i` to the
@@ -10,7 +10,7 @@ In a product of matrices an entry is found from both sides: a permutation left o
 >>> found.tap, found.conclusion
 ((0, 0, 0, 2), 'F[o, c, a, b] = F[0, 0, 0, 2]')
 >>> found.steps[1]
-Step(part='W_F', name='y', meaning='output row', formula='i // w_out % h_out', numbers='5 // 4 % 4', value=1)
+DerivationStep(part='W_F', name='y', meaning='output row', formula='i // w_out % h_out', numbers='5 // 4 % 4', value=1)
 """
 
 import re
@@ -32,7 +32,7 @@ AXES = {
 
 
 @dataclass(frozen=True)
-class Step:
+class DerivationStep:
     """`name = formula = numbers = value`, a line of the construction of `part` (a key of `PAPER`)."""
 
     part: str
@@ -41,6 +41,9 @@ class Step:
     formula: str
     numbers: str
     value: int
+
+
+Steps = list[DerivationStep]
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ class Derivation:
     j: int
     output: Shape
     input: Shape
-    steps: tuple[Step, ...]
+    steps: tuple[DerivationStep, ...]
     tap: Shape | None
     conclusion: str
 
@@ -64,7 +67,7 @@ def explain(spec: Spec, i: int, j: int) -> Derivation:
     for what, index, size in zip(("row", "column"), (i, j), spec.matrix_shape, strict=True):
         if not 0 <= index < size:
             raise SpecError(f"the matrix has no {what} {index}", f"give a {what} from 0 to {size - 1}")
-    steps: list[Step] = []
+    steps: Steps = []
     before, core, after = _parts(spec)
     row, column, name_i, name_j = i, j, "i", "j"
     for part in reversed(after):
@@ -180,17 +183,17 @@ def _parts(spec: Spec) -> tuple[tuple[Spec, ...], Spec | None, tuple[Spec, ...]]
 class _Walk:
     """Writes the steps of one part down; `symbols` are the numbers that its formulas name."""
 
-    def __init__(self, part: str, steps: list[Step], symbols: dict[str, int]):
+    def __init__(self, part: str, steps: Steps, symbols: dict[str, int]):
         self.part, self.steps, self.symbols = part, steps, symbols
 
     def __call__(self, name: str, meaning: str, formula: str, value: int) -> int:
         numbers = NAME.sub(lambda found: str(self.symbols[found[0]]), formula)
-        self.steps.append(Step(self.part, name, meaning, formula, numbers, value))
+        self.steps.append(DerivationStep(self.part, name, meaning, formula, numbers, value))
         self.symbols[name] = value
         return value
 
 
-def _source(spec: Spec, i: int, name: str, steps: list[Step]) -> int:
+def _source(spec: Spec, i: int, name: str, steps: Steps) -> int:
     """Where row `i` of a permutation has its one; `name` is what the formulas call the row."""
     if isinstance(spec, Transpose):
         return _transposed("row", spec.rows, spec.cols, i, name, steps)
@@ -212,7 +215,7 @@ def _source(spec: Spec, i: int, name: str, steps: list[Step]) -> int:
     return walk(name + "'", f"row {name} has its one in this column", formula, j)
 
 
-def _target(spec: Spec, j: int, name: str, steps: list[Step]) -> int:
+def _target(spec: Spec, j: int, name: str, steps: Steps) -> int:
     """Which row of a permutation has its one in column `j`: `_source` the other way round."""
     if isinstance(spec, Transpose):
         return _transposed("column", spec.cols, spec.rows, j, name, steps)
@@ -231,7 +234,7 @@ def _target(spec: Spec, j: int, name: str, steps: list[Step]) -> int:
     return walk(name + "'", f"column {name} has its one in this row", formula, i)
 
 
-def _transposed(what: str, H: int, W: int, k: int, name: str, steps: list[Step]) -> int:
+def _transposed(what: str, H: int, W: int, k: int, name: str, steps: Steps) -> int:
     """`pi(k)` of an `H x W` matrix; the other way round, from columns to rows, it is that of the `W x H` one."""
     height, width = ("H", "W") if what == "row" else ("W", "H")
     walk = _Walk("T", steps, {name: k, height: H, width: W})
@@ -242,7 +245,7 @@ def _transposed(what: str, H: int, W: int, k: int, name: str, steps: list[Step])
     return walk(name + "'", meaning, f"{width} * {name} % (H * W - 1)", W * k % last)
 
 
-def _shared(spec: Shared, i: int, j: int, name_i: str, name_j: str, steps: list[Step]) -> tuple[Shape | None, str]:
+def _shared(spec: Shared, i: int, j: int, name_i: str, name_j: str, steps: Steps) -> tuple[Shape | None, str]:
     C_in, C_out = spec.in_features, spec.out_features
     walk = _Walk("W~", steps, {name_i: i, name_j: j, "C_in": C_in, "C_out": C_out})
     r = walk("r", "block of the output", f"{name_i} // C_out", i // C_out)
@@ -254,7 +257,7 @@ def _shared(spec: Shared, i: int, j: int, name_i: str, name_j: str, steps: list[
     return (o, k), f"w[o, k] = w[{o}, {k}]"
 
 
-def _conv(spec: Conv, i: int, j: int, name_i: str, name_j: str, steps: list[Step]) -> tuple[Shape | None, str]:
+def _conv(spec: Conv, i: int, j: int, name_i: str, name_j: str, steps: Steps) -> tuple[Shape | None, str]:
     (c_in, h_in, w_in), (c_out, h_out, w_out), groups = spec.in_shape, spec.out_shape, spec.groups
     symbols = {name_i: i, name_j: j, "c_in": c_in, "h_in": h_in, "w_in": w_in, "c_out": c_out, "h_out": h_out}
     walk = _Walk("W_F", steps, {**symbols, "w_out": w_out, "groups": groups})
@@ -291,9 +294,7 @@ def _conv_columns(spec: Conv, i: int) -> list[int]:
     o, y, x = unravel(i, (c_out, h_out, w_out))
     first = o // (c_out // groups) * (c_in // groups)
     rows, across = (
-        [pixel for tap in range(k) if 0 <= (pixel := place * s + tap * d - p) < size]
-        for place, size, k, s, p, d in zip(
-            (y, x), (h_in, w_in), spec.kernels, spec.strides, spec.paddings, spec.dilations, strict=True
-        )
+        [pixel for tap in range(spec.kernels[axis]) if 0 <= (pixel := spec.pixel(axis, place, tap)) < size]
+        for axis, (place, size) in enumerate(((y, h_in), (x, w_in)))
     )
     return [(c * h_in + v) * w_in + u for c in range(first, first + c_in // groups) for v in rows for u in across]

@@ -32,8 +32,8 @@ def dense_weight(spec: Spec, *, rng: np.random.Generator) -> np.ndarray:
 def network_parameters(network: Network, *, dense: bool, seed: int) -> dict[str, np.ndarray]:
     """Every parameter of the prior, or of one I-MLP (`dense`), by name.
 
-    The two draw from streams of their own, so that neither's numbers depend on the other's size. A learned norm starts
-    as none: scale 1, shift 0.
+    The two draw from streams of their own, so neither's numbers depend on the other's size. A learned norm starts
+    with scale 1 and shift 0.
     """
     if isinstance(seed, bool) or not hasattr(seed, "__index__") or seed.__index__() < 0:
         raise ArrayError(f"seed is {seed!r}", "give a whole number of at least 0")

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from imlp.errors import SpecError
+from imlp.errors import SpecError, did_you_mean, known
 from imlp.spec import Chain, Conv, Patchify, Shared, Spec, Transpose
 
 IMAGE = (3, 32, 32)
@@ -80,13 +80,12 @@ def make(kind: str, **geometry: Any) -> Spec:
     >>> make("patchify", patch=4)
     Patchify(channels=3, height=32, width=32, patch=4)
     """
-    if kind not in KINDS:
-        raise SpecError(f"unknown kind {kind!r}", f"use one of {', '.join(KINDS)}")
-    defaults = KINDS[kind].defaults
+    defaults = KINDS[known(kind, KINDS, "kind")].defaults
     for name in geometry:
         if name not in defaults:
-            taken = ", ".join(map(_flag, defaults))
-            raise SpecError(f"{_flag(name)} does not apply to kind {kind}", f"it takes {taken}")
+            flags = [_flag(own) for own in defaults]
+            hint = did_you_mean(_flag(name), flags)
+            raise SpecError(f"{_flag(name)} does not apply to kind {kind}", f"{hint}it takes {', '.join(flags)}")
     return KINDS[kind].build(**{**defaults, **geometry})
 
 

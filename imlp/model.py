@@ -5,13 +5,14 @@ Like `imlp.checks`, this looks only at shapes and numbers, never at an array lib
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from imlp import checks
-from imlp.errors import AlphaError, ArrayError, NonFiniteError
-from imlp.networks import Network, check_layers, known
+from imlp.errors import AlphaError, ArrayError, NonFiniteError, known
+from imlp.networks import Network, check_layers
+from imlp.spec import Spec
 
 Arrays = dict[str, Any]  # by parameter name: numpy.ndarray in the reference, torch.Tensor in accel
 
@@ -20,15 +21,15 @@ Arrays = dict[str, Any]  # by parameter name: numpy.ndarray in the reference, to
 class Model:
     """A prior, or an I-MLP (`dense`): one, or `lanes` of them along a leading axis of every parameter.
 
-    `first` and `second` are Adam's moments, `step` the number of steps taken. The verbs change a model in place.
+    The moments are Adam's, `step` is the number of steps taken. The verbs change a model in place.
     """
 
     network: Network
     dense: bool
     lanes: int | None
     parameters: Arrays
-    first: Arrays
-    second: Arrays
+    first_moments: Arrays
+    second_moments: Arrays
     step: int = 0
     scratch: Arrays = field(default_factory=dict, repr=False)  # room that a backend keeps from step to step
 
@@ -41,7 +42,7 @@ class Model:
     def select(self, lanes: Sequence[int]) -> "Model":
         """A new model of exactly these lanes, moments included."""
         chosen = lanes_chosen(self, lanes)
-        groups = (self.parameters, self.first, self.second)
+        groups = (self.parameters, self.first_moments, self.second_moments)
         parameters, first, second = ({name: array[chosen] for name, array in group.items()} for group in groups)
         return Model(self.network, self.dense, len(chosen), parameters, first, second, self.step)
 
@@ -80,12 +81,35 @@ def lanes_chosen(model: Model, lanes: Sequence[int]) -> list[int]:
     return chosen
 
 
+class Mix(NamedTuple):
+    """One layer of neighbouring lanes that is to be mixed: views of the I-MLP's numbers, and the prior's own."""
+
+    spec: Spec
+    W: Any  # (lanes, M_out, M_in), to be changed in place
+    b: Any  # (lanes, M_out), to be changed in place
+    prior_weight: Any
+    prior_bias: Any  # before it is expanded
+    alphas: list[float]  # one per lane
+
+
+def mixes(
+    model: Model, prior: Model, alpha: Any, *, mode: str, layers: Iterable[str] | None, head: bool
+) -> Iterator[Mix]:
+    """What an interpolation step has to mix, after all of what was given has been checked."""
+    for name, alphas in alphas_by_layer(model, prior, alpha, mode=mode, layers=layers, head=head).items():
+        spec, (weight, bias) = model.network.layer(name).spec, (f"{name}.weight", f"{name}.bias")
+        dense = (model.parameters[weight], model.parameters[bias])
+        W, b = dense if model.lanes is not None else (array[None] for array in dense)
+        for lanes, given in runs(alphas):
+            yield Mix(spec, W[lanes], b[lanes], prior.parameters[weight], prior.parameters[bias], given)
+
+
 def alphas_by_layer(
     model: Model, prior: Model, alpha: Any, *, mode: str, layers: Iterable[str] | None, head: bool
 ) -> dict[str, list[float | None]]:
-    """For each layer to be mixed, one alpha a lane; None leaves that lane's layer untouched.
+    """For each layer to be mixed, one alpha per lane; None leaves that lane's layer untouched.
 
-    `alpha` is a number, one a lane, or a mapping from layer names to either; a layer that a mapping leaves out is
+    `alpha` is a number, one per lane, or a mapping from layer names to either; a layer that a mapping leaves out is
     left untouched. The head, if it is to be mixed, takes the alpha of the mapping's "head", or the common one.
     """
     if not model.dense or prior.dense:
@@ -101,10 +125,10 @@ def alphas_by_layer(
         given = {name: alpha[name] for name in names if name in alpha}
     else:
         given = dict.fromkeys(names, alpha)
-    return {name: _one_a_lane(value, model.lanes) for name, value in given.items()}
+    return {name: _one_per_lane(value, model.lanes) for name, value in given.items()}
 
 
-def _one_a_lane(alpha: Any, lanes: int | None) -> list[float | None]:
+def _one_per_lane(alpha: Any, lanes: int | None) -> list[float | None]:
     n = 1 if lanes is None else lanes
     several = isinstance(alpha, (list, tuple)) or getattr(alpha, "ndim", 0) == 1
     values = list(alpha) if several else [alpha] * n
@@ -131,13 +155,13 @@ def runs(alphas: Sequence[float | None]) -> Iterator[tuple[slice, list[float]]]:
 
 
 def exported(model: Model, to_numpy: Callable[[Any], np.ndarray]) -> dict[str, np.ndarray]:
-    """Everything that it takes to go on exactly, by name: `conv1.weight`, ..., `adam.first.conv1.weight`, ...."""
+    """Everything that it takes to resume exactly, by name: `conv1.weight`, ..., `adam.first.conv1.weight`, ...."""
     return {name: np.array(array) for name, array in shared(model, to_numpy).items()}
 
 
 def shared(model: Model, to_numpy: Callable[[Any], np.ndarray]) -> dict[str, np.ndarray]:
-    """The same, but not copied where that can be: what changes the model changes them."""
-    groups = {"": model.parameters, "adam.first.": model.first, "adam.second.": model.second}
+    """The same without copies where possible: what changes the model changes these arrays."""
+    groups = {"": model.parameters, "adam.first.": model.first_moments, "adam.second.": model.second_moments}
     arrays = {prefix + name: to_numpy(array) for prefix, group in groups.items() for name, array in group.items()}
     return arrays | {"adam.step": np.array(model.step)}
 
@@ -172,11 +196,11 @@ def loaded(network: Network, arrays: Mapping[str, Any], *, dense: bool, convert:
 def not_finite(model: Model) -> dict[int, str]:
     """The lanes (0 for a model without them) with a parameter or moment that is not finite, and its layer.
 
-    Of several layers the first one. One lane at a time, so that it takes little room.
+    Of several layers the first one. One lane at a time, to save memory.
     """
     found: dict[int, str] = {}
     for name in model.parameters:
-        for group in (model.parameters, model.first, model.second):
+        for group in (model.parameters, model.first_moments, model.second_moments):
             lanes = [group[name]] if model.lanes is None else group[name]
             for lane, own in enumerate(lanes):
                 if lane not in found and not (abs(own) < np.inf).all():

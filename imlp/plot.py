@@ -17,7 +17,7 @@ from imlp.spec import Shape, Spec
 SMALL = 64  # up to this many rows and columns every entry is drawn
 NUMBERED = 16  # and up to this many its number is written into it
 LEFT = 2e-5  # where alpha 0 stands on a logarithmic axis
-CELLS = 384  # a larger matrix is counted into at most so many cells a side
+CELLS = 384  # a larger matrix is counted into at most this many cells per side
 
 
 def matrix_figure(matrix: sparse.csr_array, spec: Spec, title: str) -> Figure:
@@ -124,7 +124,7 @@ def run_figure(rows: list[dict[str, Any]], measure: str, title: str) -> Figure:
 
 
 def search_figure(content: dict[str, Any]) -> Figure:
-    """A search, from its `search.json`: validation accuracy by alpha, a point a trial, a panel a layer."""
+    """A search, from its `search.json`: validation accuracy by alpha, one point per trial and one panel per layer."""
     trials = [trial for trial in content["trials"] if trial["values"]]
     panels = list(dict.fromkeys(name for trial in trials for name in trial["alphas"] if len(trial["alphas"]) > 1))
     panels = panels or ["all layers"]
@@ -148,9 +148,9 @@ def search_figure(content: dict[str, Any]) -> Figure:
 
 def _trials(axes: Axes, trials: list[dict[str, Any]], panel: str, content: dict[str, Any]) -> None:
     """One panel: alpha 0 stands left of the logarithmic axis; a colour for each kind of schedule and cadence."""
-    colors = {way: f"C{k}" for k, way in enumerate(dict.fromkeys(map(_way, trials)))}
+    colors = {group: f"C{k}" for k, group in enumerate(dict.fromkeys(map(_kind_and_cadence, trials)))}
     for trial in trials:
-        name = _way(trial)
+        name = _kind_and_cadence(trial)
         alpha = trial["alphas"].get(panel, trial["alphas"].get("all layers"))
         whole, chosen = trial["state"] == "complete", trial["number"] == content["chosen"]["number"]
         x, y = alpha or LEFT, trial["values"][-1]
@@ -169,7 +169,7 @@ def _trials(axes: Axes, trials: list[dict[str, Any]], panel: str, content: dict[
     axes.grid(alpha=0.3)
 
 
-def _way(trial: dict[str, Any]) -> str:
+def _kind_and_cadence(trial: dict[str, Any]) -> str:
     every = trial["lane"]["every"]
     own = "" if every == "epoch" else ", every step" if every == "step" else f", every {every} steps"
     return trial["kind"] + own

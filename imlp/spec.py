@@ -134,12 +134,17 @@ class Conv(Spec):
     def bias_shape(self) -> Shape:
         return (self.out_channels,)
 
-    def outputs_reached(self, axis: int, tap: int) -> range:
-        """The output positions at which kernel tap `tap` falls on a pixel and not on the padding.
+    def pixel(self, axis: int, output: int, tap: int) -> int:
+        """The row (axis 0) or column (axis 1) of the image that a tap of the kernel reads for a position of the output.
 
-        Position `y` reads pixel `y s + tap d - p`; it is one of `0 .. size - 1` for a run of `y`.
+        >>> Conv((1, 8, 8), 1, kernel=3, stride=2, padding=1).pixel(0, output=3, tap=2)
+        7
         """
-        shift = tap * self.dilations[axis] - self.paddings[axis]
+        return output * self.strides[axis] + tap * self.dilations[axis] - self.paddings[axis]
+
+    def outputs_reached(self, axis: int, tap: int) -> range:
+        """The output positions at which kernel tap `tap` falls on a pixel and not on the padding: a run of them."""
+        shift = self.pixel(axis, 0, tap)
         size, stride, n_out = self.in_shape[1 + axis], self.strides[axis], self.out_shape[1 + axis]
         first = max(0, -(shift // stride))
         last = min(n_out, (size - 1 - shift) // stride + 1)

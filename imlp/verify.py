@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from imlp import init, reference
-from imlp.backend import backend
+from imlp.backend import Backend, backend
 from imlp.model import Model
 from imlp.networks import Network
+from imlp.reference.verbs import adjoint, adjoint_bias
 from imlp.spec import Spec
 
 # Largest difference that rounding explains, relative to the largest number of the result. Sums of up to a few thousand
@@ -31,7 +32,7 @@ def layer_errors(
     >>> max(layer_errors(Shared(2, 3, 4)).values()) < TOLERANCE["float32"]
     True
     """
-    accel: Any = backend("accel")
+    accel = backend("accel")
     import torch
 
     rng = np.random.default_rng(seed)
@@ -84,7 +85,7 @@ def network_errors(network: Network, *, dtype: str = "float32", device: str = "c
     >>> max(network_errors(mixer(image=(3, 8, 8), patch=4, channels=6)).values()) < TOLERANCE["float32"]
     True
     """
-    accel: Any = backend("accel")
+    accel = backend("accel")
     import torch
 
     rng = np.random.default_rng(seed)
@@ -124,7 +125,7 @@ def _difference(fast: np.ndarray, slow: np.ndarray, scale: np.ndarray | None = N
     return float(np.abs(fast - slow).max(initial=0) / max(largest, 1e-30))
 
 
-def _gradients(accel: Any, spec: Spec, *numbers: Any) -> list[Any]:
+def _gradients(accel: Backend[Any], spec: Spec, *numbers: Any) -> list[Any]:
     """Autograd's gradients of `apply`: for weight and bias (where there are any) and input."""
     import torch
 
@@ -140,10 +141,4 @@ def _adjoints(spec: Spec, weight: Any, x: np.ndarray, dy: np.ndarray) -> list[np
     dx = dy @ reference.matrix(spec, weight)
     if spec.weight_shape is None or spec.bias_shape is None:
         return [dx]
-    n, outputs = int(np.prod(spec.weight_shape)), spec.bias_shape[0]
-    entries = reference.matrix(spec, np.arange(1, n + 1).reshape(spec.weight_shape)).tocoo()
-    terms = np.einsum("nk,nk->k", dy[:, entries.row], x[:, entries.col])
-    dw = np.bincount(entries.data.astype(int) - 1, weights=terms, minlength=n).reshape(spec.weight_shape)
-    channel = reference.expand_bias(spec, np.arange(outputs)).astype(int)
-    db = np.bincount(channel, weights=dy.sum(0), minlength=outputs)
-    return [dw, db, dx]
+    return [adjoint(dy.T @ x, spec), adjoint_bias(dy.sum(0), spec), dx]

@@ -20,7 +20,7 @@ from imlp.accel import augment as accel  # noqa: E402
 
 MEAN, STD = np.array([0.5, 0.4, 0.3]), np.array([0.2, 0.25, 0.3])
 IMAGE = (3, 12, 10)  # not square, so that rows and columns cannot be mixed up
-KINDS = pytest.mark.parametrize("kind", augment.KINDS)
+KINDS = pytest.mark.parametrize("kind", augment.AUGMENTATIONS)
 
 
 def images(n: int, image: tuple[int, int, int] = IMAGE, seed: int = 0) -> np.ndarray:

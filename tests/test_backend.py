@@ -33,7 +33,7 @@ def test_accel_without_torch_says_which_command_installs_it():
         "try: imlp.backend('accel')\n"
         "except imlp.ImlpError as error: print(error)"
     )
-    assert "pip install torch torchvision" in run(code)
+    assert "pip install 'imlp[accel]'" in run(code)
 
 
 HEAVY = "import sys; print([name for name in ('torch', 'torchvision', 'cupy') if name in sys.modules])"
@@ -46,7 +46,7 @@ HEAVY = "import sys; print([name for name in ('torch', 'torchvision', 'cupy') if
         "import imlp.reference",
         "import imlp.cli",
         "import imlp; imlp.backend('reference').matrix(imlp.Transpose(2, 3))",
-        "from imlp.commands import prior; prior.build_prior('patch-embed')",
+        "from imlp.commands import build_prior; build_prior.build_prior('patch-embed')",
     ],
 )
 def test_torch_and_cupy_are_never_imported_unasked(code):

@@ -162,3 +162,12 @@ def test_a_network_of_ones_own_takes_a_few_lines():
     assert re.match("mix", mine.layer("mix").name)
     with pytest.raises(SpecError, match="did you mean 'conv'"):
         mine.layer("con")
+
+
+def test_a_misspelt_kind_or_option_is_told_the_nearest_one():
+    with pytest.raises(SpecError, match=r"unknown kind: 'patchfy'; did you mean 'patchify'\? the known ones are conv,"):
+        kinds.make("patchfy")
+    with pytest.raises(SpecError, match=r"--strid does not apply to kind conv; did you mean '--stride'\? it takes --i"):
+        kinds.make("conv", strid=2)
+    with pytest.raises(SpecError, match=r"--kernel does not apply to kind patchify; it takes --image, --patch"):
+        kinds.make("patchify", kernel=2)

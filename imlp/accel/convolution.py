@@ -25,7 +25,7 @@ def apply(spec: Conv, weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:
 
 def diagonals(spec: Conv) -> list[Diagonal]:
     (c_in, h_in, w_in), (c_out, h_out, w_out), g = spec.in_shape, spec.out_shape, spec.groups
-    (k_y, k_x), (s_y, s_x), (p_y, p_x), (d_y, d_x) = spec.kernels, spec.strides, spec.paddings, spec.dilations
+    (k_y, k_x), (s_y, s_x), d_y = spec.kernels, spec.strides, spec.dilations[0]
     taps, c_group, o_group = k_y * k_x, c_in // g, c_out // g
     channels = (
         Axis(g, o_group * c_group * taps, o_group * h_out * w_out, c_group * h_in * w_in),
@@ -36,7 +36,7 @@ def diagonals(spec: Conv) -> list[Diagonal]:
     found = []
     for (i_s, ys), (j_s, xs) in product(rows, _taps(spec, 1)):
         i, j, y, x = i_s[0], j_s[0], ys[0], xs[0]
-        v, u = y * s_y + i * d_y - p_y, x * s_x + j * d_x - p_x  # the pixel that the first tap meets first
+        v, u = spec.pixel(0, y, i), spec.pixel(1, x, j)  # the pixel that the first tap meets first
         kernel = Axis(len(i_s), k_x, 0, d_y * w_in)
         places = (Axis(len(ys), 0, w_out, s_y * w_in), Axis(len(xs), 0, 1, s_x))
         found.append(Diagonal((*channels, kernel, *places), i * k_x + j, y * w_out + x, v * w_in + u))

@@ -2,7 +2,7 @@
 
 The entries of `W_P` that one number of the small weight fills, and those of its neighbours, form a regular grid in
 memory. A `Diagonal` describes such a grid by its axes. Along an axis of `size` positions the flat index of the weight
-grows by `weight` a step (0: the same number again), the row of `W` by `row` and its column by `column`, so that
+grows by `weight` per step (0: the same number again), the row of `W` by `row` and its column by `column`, so that
 `W.as_strided(sizes, row * M_in + column)` is the grid and `w.as_strided(sizes, weight)` the numbers that belong there.
 
 A permutation (`P`, `T`) is linear in the *digits* of an index: position `sum d_k output_k` holds what stood at

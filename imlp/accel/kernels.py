@@ -1,7 +1,8 @@
 """The CUDA path of `interpolate`: `kernels.cu` launched by CuPy on torch's current stream, over DLPack, with no copies.
 
 Chosen when `W` is on CUDA, is float32 or float64, and CuPy works with the device; torch views otherwise. CuPy is
-imported only then, or by `describe`. One launch a lane, keep and alpha as plain numbers: nothing waits for the device.
+imported only then, or by `describe`. One launch per lane, with keep and alpha as plain numbers: nothing waits for the
+device.
 """
 
 from functools import cache, lru_cache
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from imlp.accel import rows
+from imlp.errors import install_hint
 from imlp.spec import Chain, Conv, Patchify, Shared, Spec, Transpose
 
 SOURCE = Path(__file__).with_name("kernels.cu")
@@ -31,16 +33,16 @@ def status() -> tuple[bool, str]:
     if not torch.cuda.is_available():
         return False, "torch sees no CUDA device"
     major = (torch.version.cuda or "12").split(".")[0]
-    mend = f"pip install cupy-cuda{major}x"
+    remedy = install_hint(f"cuda{major}") if major in ("12", "13") else f"pip install cupy-cuda{major}x"
     try:
         import cupy
 
         cupy.cuda.runtime.getDeviceCount()
         _module()
     except ModuleNotFoundError:
-        return False, f"CuPy is not installed: {mend}"
+        return False, f"CuPy is not installed: {remedy}"
     except Exception as error:  # a missing or mismatched CUDA library shows in many ways; torch's path works still
-        return False, f"CuPy does not work here ({type(error).__name__}: {str(error).splitlines()[0]}): {mend}"
+        return False, f"CuPy does not work here ({type(error).__name__}: {str(error).splitlines()[0]}): {remedy}"
     return True, f"CuPy {cupy.__version__} works with the device"
 
 

@@ -48,7 +48,7 @@ def structured(
     first: bool = False,
     record: bool = True,
 ) -> tuple[Tensor, Backward]:
-    """A prior layer: as products if those are given, or else natively. Without `record` there is no backward."""
+    """A prior layer: as products if those are given, otherwise natively. Without `record` there is no backward."""
     if products is not None:
         return products.forward(x, w, b), lambda dy: _named(*products.backward(dy, first))
     if not record:
@@ -59,7 +59,7 @@ def structured(
         return apply(spec, w, b, x)
 
     if torch.compiler.is_compiling():  # the compiler knows vjp but not autograd.grad; loading vjp takes seconds
-        vjp: Any = torch.func.vjp  # its annotation has a third result, which only has_aux gives
+        vjp: Any = torch.func.vjp  # its annotation has a third result, which only has_aux returns
         y, pull = vjp(run, *inputs)
         return y, lambda dy: _named(*pull(dy))
     leaves = [array.detach().requires_grad_() for array in inputs]

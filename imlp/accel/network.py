@@ -13,18 +13,17 @@ from torch import Tensor
 
 from imlp.accel import layers as ops
 from imlp.accel.adam import adam
-from imlp.accel.products import way
+from imlp.accel.lanes import joined, laid_out, one_by_one
+from imlp.accel.products import products_for
 from imlp.accel.verbs import check_tensor, expand_bias, interpolate, to_numpy
 from imlp.errors import ArrayError, BackendError
 from imlp.init import network_parameters
-from imlp.model import Model, alphas_by_layer, batch_fits, exported, lanes_fit, loaded, refuse_non_finite, runs
-from imlp.networks import Network, Step
+from imlp.model import Model, batch_fits, exported, lanes_fit, loaded, mixes, refuse_non_finite
+from imlp.networks import Network, Operation
 
 Watch = Callable[[str, Tensor], None]
 Receive = Callable[[dict[str, Tensor]], None]
 Backward = Callable[[Receive], None]
-
-ALIGNMENT = 64  # bytes: where MKL promises that its rounding does not depend on an operand's place
 
 
 def init(
@@ -44,7 +43,7 @@ def init(
     for name, value in network_parameters(network, dense=dense, seed=seed).items():
         parameter = torch.tensor(value, dtype=dtype, device=device or "cpu")
         parameters[name] = parameter if lanes is None else parameter.repeat(lanes, *[1] * value.ndim)
-    return _laid_out(Model.start(network, dense, lanes, parameters, torch.zeros_like))
+    return laid_out(Model.start(network, dense, lanes, parameters, torch.zeros_like))
 
 
 @torch.inference_mode()
@@ -53,23 +52,23 @@ def forward(model: Model, x: Tensor, *, watch: Watch | None = None) -> Tensor:
     _check(model, x)
     seen: list[list[tuple[str, Tensor]]] = []
     each = []
-    for lane in _one_by_one(model):
+    for lane in one_by_one(model):
         seen.append([])
         each.append(_forward(lane, x, None if watch is None else seen[-1]))
     if watch is not None:
         for results in zip(*seen, strict=True):
-            watch(results[0][0], _joined(model, [result for _, result in results]))
-    return _joined(model, each)
+            watch(results[0][0], joined(model, [result for _, result in results]))
+    return joined(model, each)
 
 
 def _forward(model: Model, x: Tensor, seen: list[tuple[str, Tensor]] | None = None) -> Tensor:
     """The logits of a model without lanes; `seen` is given each operation's name and result."""
-    for residual, steps in model.network.sections(dense=model.dense):
+    for residual, operations in model.network.sections(dense=model.dense):
         start = x
-        for step in steps:
-            x = _step(model, step, x, record=False)[0]
+        for operation in operations:
+            x = _operate(model, operation, x, record=False)[0]
             if seen is not None:
-                seen.append((step.name, x))
+                seen.append((operation.name, x))
         x = start + x if residual else x
     return x
 
@@ -79,11 +78,11 @@ def loss_and_grads(model: Model, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str
     """The mean cross entropy, a number or `(L,)`, and its gradient at every parameter by name."""
     _check(model, x, y)
     losses, grads = [], []
-    for lane in _one_by_one(model):
+    for lane in one_by_one(model):
         loss, backward = _loss_and_backward(lane, x, y, reuse=False)
         losses.append(loss)
         grads.append(_all_gradients(backward))
-    return _joined(model, losses), {name: _joined(model, [own[name] for own in grads]) for name in grads[0]}
+    return joined(model, losses), {name: joined(model, [own[name] for own in grads]) for name in grads[0]}
 
 
 @torch.no_grad()
@@ -98,7 +97,7 @@ def train_step(
     compile: bool = False,
     check: bool = False,
 ) -> Tensor:
-    """One step of Adam on one batch, in place; gives the loss before it, a number or `(L,)`, still on its device.
+    """One step of Adam on one batch, in place; returns the loss before it, a number or `(L,)`, still on its device.
 
     `check` refuses a loss that is not finite before anything is changed, for which the device has to be waited for.
     `compile` has torch compile forward and backward into one graph, which takes a C++ compiler (or a GPU) and up to a
@@ -107,7 +106,7 @@ def train_step(
     _check(model, x, y)
     t = torch.full((), float(model.step + 1), dtype=torch.float32, device=x.device)
 
-    lanes = _one_by_one(model)
+    lanes = one_by_one(model)
     backwards: list[Backward] = []
     if compile:
         run = _compiled(model.network, model.dense)
@@ -116,7 +115,7 @@ def train_step(
     else:
         pairs = [_loss_and_backward(lane, x, y, reuse=True) for lane in lanes]
         losses, backwards = [loss for loss, _ in pairs], [backward for _, backward in pairs]
-    loss = _joined(model, losses)
+    loss = joined(model, losses)
     if check:
         refuse_non_finite(model, x, to_numpy(loss), forward, to_numpy)
     for lane, backward in zip(lanes, backwards, strict=True):
@@ -131,7 +130,7 @@ def evaluate(model: Model, x: Tensor, y: Tensor, *, batch: int = 1000) -> tuple[
     _check(model, x, y)
     wide = torch.float32 if x.device.type == "mps" else torch.float64  # mps has no float64
     counts, totals = [], []
-    for lane in _one_by_one(model):
+    for lane in one_by_one(model):
         correct = torch.zeros((), dtype=torch.int64, device=x.device)
         total = torch.zeros((), dtype=wide, device=x.device)
         for images, labels in zip(x.split(batch), y.split(batch), strict=True):
@@ -140,7 +139,7 @@ def evaluate(model: Model, x: Tensor, y: Tensor, *, batch: int = 1000) -> tuple[
             total += ops.cross_entropy(logits, labels)[0].sum()
         counts.append(correct)
         totals.append(total)
-    return _joined(model, counts), _joined(model, totals)
+    return joined(model, counts), joined(model, totals)
 
 
 @torch.no_grad()
@@ -156,28 +155,26 @@ def inject(
 ) -> Model:
     """The interpolation step of algorithm 1 on a whole network: `W <- (1 - alpha) W + alpha W_P`, layer by layer.
 
-    `alpha` is a number, one a lane, or a mapping from layer names to either; None leaves a lane untouched. `layers`
+    `alpha` is a number, one per lane, or a mapping from layer names to either; None leaves a lane untouched. `layers`
     are those of the network's description unless given. Adam's moments and learned norms stay as they are. `head`
     mixes the head as well, which the paper does not.
     """
-    for name, alphas in alphas_by_layer(model, prior, alpha, mode=mode, layers=layers, head=head).items():
-        spec = model.network.layer(name).spec
-        W, b = (_with_lanes(model, f"{name}.{part}") for part in ("weight", "bias"))  # (L, M_out, M_in), (L, M_out)
-        w, b_p = prior.parameters[f"{name}.weight"], expand_bias(spec, prior.parameters[f"{name}.bias"])
-        for lanes, given in runs(alphas):
-            interpolate(W[lanes], spec, w, given, mode=mode)
-            for b_lane, a in zip(b[lanes], given if biases else (), strict=biases):
-                b_lane.mul_(1 - a if mode == "interpolate" else 1).add_(b_p, alpha=a)
+    for mix in mixes(model, prior, alpha, mode=mode, layers=layers, head=head):
+        interpolate(mix.W, mix.spec, mix.prior_weight, mix.alphas, mode=mode)
+        if biases:
+            b_p = expand_bias(mix.spec, mix.prior_bias)
+            for b, a in zip(mix.b, mix.alphas, strict=True):
+                b.mul_(1 - a if mode == "interpolate" else 1).add_(b_p, alpha=a)
     return model
 
 
 def select(model: Model, lanes: Sequence[int]) -> Model:
     """A new model of exactly these lanes, moments included."""
-    return _laid_out(model.select(lanes))
+    return laid_out(model.select(lanes))
 
 
 def export(model: Model) -> dict[str, Any]:
-    """Everything that it takes to go on exactly, as NumPy arrays: parameters, Adam's moments, the step."""
+    """Everything that it takes to resume exactly, as NumPy arrays: parameters, Adam's moments, the step."""
     return exported(model, to_numpy)
 
 
@@ -188,61 +185,22 @@ def load(network: Network, arrays: Mapping[str, Any], *, dense: bool, dtype: Any
     def convert(array: Any) -> Tensor:
         return torch.tensor(array, dtype=kind, device=device or "cpu")
 
-    return _laid_out(loaded(network, arrays, dense=dense, convert=convert))
-
-
-def _laid_out(model: Model) -> Model:
-    """Weights and moments of convolutions that run as products, stored as those want them; every lane aligned."""
-    for layer in () if model.dense else model.network.layers:
-        name = f"{layer.name}.weight"
-        if name in model.parameters and (found := way(layer.spec, model.parameters[name].device)):
-            for group in (model.parameters, model.first, model.second):
-                group[name] = found.stored(group[name])
-    if model.lanes is not None:
-        model.parameters = {name: _aligned(stack) for name, stack in model.parameters.items()}
-    return model
-
-
-def _aligned(stack: Tensor) -> Tensor:
-    """The same numbers with each lane on a boundary of ALIGNMENT bytes: the rounding of a product may depend on it."""
-    size, step = stack[0].numel(), ALIGNMENT // stack.element_size()
-    if size % step == 0:
-        return stack
-    room = stack.new_zeros((len(stack), -(-size // step) * step))
-    return room[:, :size].view(stack.shape).copy_(stack)
-
-
-def _one_by_one(model: Model) -> list[Model]:
-    """Each lane as a model of its own, which shares its numbers and the room for gradients; or the model itself."""
-    if model.lanes is None:
-        return [model]
-    groups = (model.parameters, model.first, model.second)
-    unbound = [{name: stack.unbind() for name, stack in group.items()} for group in groups]
-    lanes = []
-    for lane in range(model.lanes):
-        parameters, first, second = ({name: each[lane] for name, each in group.items()} for group in unbound)
-        lanes.append(Model(model.network, model.dense, None, parameters, first, second, model.step, model.scratch))
-    return lanes
-
-
-def _joined(model: Model, each: list[Tensor]) -> Tensor:
-    """The results of all lanes along a leading axis, or that of a model without lanes."""
-    return each[0] if model.lanes is None else torch.stack(each)
+    return laid_out(loaded(network, arrays, dense=dense, convert=convert))
 
 
 def _loss_and_backward(model: Model, x: Tensor, y: Tensor, *, reuse: bool) -> tuple[Tensor, Backward]:
     """The loss, and the way back: it hands over each step's gradients when its parameters are no longer needed.
 
-    With `reuse` the gradients of weights of one shape share one place, so that they must be used at once.
+    With `reuse` the gradients of weights of one shape share one place, so they must be used at once.
     """
     tape = []
     first = True
-    for residual, steps in model.network.sections(dense=model.dense):
+    for residual, operations in model.network.sections(dense=model.dense):
         start, backwards = x, []
-        for step in steps:
-            x, backward = _step(model, step, x, first=first, reuse=reuse)
-            if step.op == "linear" or not first:  # what comes before the first layer has no parameters
-                backwards.append((step.name, backward))
+        for operation in operations:
+            x, backward = _operate(model, operation, x, first=first, reuse=reuse)
+            if operation.op == "linear" or not first:  # what comes before the first layer has no parameters
+                backwards.append((operation.name, backward))
                 first = False
         x = start + x if residual else x
         tape.append((residual, backwards))
@@ -291,27 +249,27 @@ def _compiled(network: Network, dense: bool) -> Callable[..., Any]:
     return run_compiled
 
 
-def _step(
-    model: Model, step: Step, x: Tensor, *, first: bool = False, reuse: bool = False, record: bool = True
+def _operate(
+    model: Model, operation: Operation, x: Tensor, *, first: bool = False, reuse: bool = False, record: bool = True
 ) -> tuple[Tensor, Any]:
-    weight: Any = model.parameters.get(f"{step.name}.weight")
-    bias: Any = model.parameters.get(f"{step.name}.bias")
-    match step.op:
+    weight: Any = model.parameters.get(f"{operation.name}.weight")
+    bias: Any = model.parameters.get(f"{operation.name}.bias")
+    match operation.op:
         case "linear" if model.dense:
             room = _kept(model.scratch, str(weight.shape), lambda: torch.empty_like(weight)) if reuse else None
             return ops.linear(x, weight, bias, first=first, room=room)
         case "linear":
-            spec, found = step.of.spec, way(step.of.spec, x.device)
+            spec, found = operation.details.spec, products_for(operation.details.spec, x.device)
             scratch = model.scratch if reuse else {}
-            products = None if found is None else _kept(scratch, step.name, lambda: found(spec, like=weight))
+            products = None if found is None else _kept(scratch, operation.name, lambda: found(spec, like=weight))
             return ops.structured(x, spec, weight, bias, products=products, first=first, record=record)
         case "norm":
-            return ops.layer_norm(x, step.of.features, weight, bias)
+            return ops.layer_norm(x, operation.details.features, weight, bias)
         case "gelu":
             return ops.gelu(x)
         case "mean":
-            return ops.mean(x, step.of)
-    raise TypeError(f"{step.op!r} is not an operation of a network")
+            return ops.mean(x, operation.details)
+    raise TypeError(f"{operation.op!r} is not an operation of a network")
 
 
 def _kept(scratch: dict[str, Any], name: str, make: Callable[[], Any]) -> Any:
@@ -319,12 +277,6 @@ def _kept(scratch: dict[str, Any], name: str, make: Callable[[], Any]) -> Any:
     if name not in scratch:
         scratch[name] = make()
     return scratch[name]
-
-
-def _with_lanes(model: Model, name: str) -> Tensor:
-    """A view of a parameter that has a lane axis even where the model has none."""
-    tensor = model.parameters[name]
-    return tensor[None] if model.lanes is None else tensor
 
 
 def _check(model: Model, x: Tensor, *labels: Tensor) -> None:

@@ -1,9 +1,9 @@
-"""A convolution as matrix products, for the geometries where `conv2d` works in vain.
+"""A convolution as matrix products, for the geometries where `conv2d` wastes work.
 
 `conv2d` multiplies the padding too (a 3 x 3 kernel on 2 x 2 pixels meets it five times out of nine), on the CPU oneDNN
 fills up blocks of 16 channels, and a few pixels are too little for it to be quick. There are three ways to do better:
 `Strips` of output rows, `Patches` for output pixels, and `Quads` for 2 x 2 pixels. Each does `forward` and then
-`backward`, again and again, with a weight that is `stored` as it wants it.
+`backward`, any number of times, with a weight that is `stored` in the layout it needs.
 """
 
 from collections.abc import Iterator
@@ -72,13 +72,12 @@ class Strips:
         """For each tap the entries of `B` that it fills, `(y, x, o, c)`, as a view."""
         spec, (y_, x_, o_, v_, *row) = self.spec, B.stride()
         u_, c_ = row if self.channels_last else reversed(row)
-        (k_y, k_x), (s_y, s_x), (d_y, d_x), (p_y, p_x) = spec.kernels, spec.strides, spec.dilations, spec.paddings
-        p_y -= self.above
+        (k_y, k_x), (s_y, s_x) = spec.kernels, spec.strides
         for i, j in product(range(k_y), range(k_x)):
             ys = spec.outputs_reached(0, i) if self.rows == self.h_out else range(self.rows)
             xs = spec.outputs_reached(1, j)
             if ys and xs:
-                v, u = ys[0] * s_y + i * d_y - p_y, xs[0] * s_x + j * d_x - p_x
+                v, u = spec.pixel(0, ys[0], i) + self.above, spec.pixel(1, xs[0], j)
                 steps = (y_ + s_y * v_, x_ + s_x * u_, o_, c_)
                 start = ys[0] * y_ + xs[0] * x_ + v * v_ + u * u_
                 yield i, j, B.as_strided((len(ys), len(xs), self.o, self.c), steps, start)
@@ -193,16 +192,16 @@ class Quads:
         return dw.permute(2, 3, 0, 1), dy.view(-1, self.o, 4).sum((0, 2)), dx
 
 
-Way: TypeAlias = type[Strips] | type[Patches] | type[Quads]
+Products: TypeAlias = type[Strips] | type[Patches] | type[Quads]
 
 
-def way(spec: Spec, device: torch.device) -> Way | None:
-    """The one that takes the least time; None where that is `conv2d`.
+def products_for(spec: Spec, device: torch.device) -> Products | None:
+    """The class that takes the least time for a layer; None where that is `conv2d`.
 
     Times are in multiplications of a product for each of 128 images, some 3 ns on two cores of a CPU, and set by hand
-    after `benchmarks/convolutions.py`: each way begins with a constant, `conv2d` fills up blocks of 16 channels.
+    after `benchmarks/convolutions.py`: each begins with a constant, `conv2d` fills up blocks of 16 channels.
 
-    >>> way(Conv((256, 2, 2), 256, kernel=3, padding=1), torch.device("cpu")).__name__
+    >>> products_for(Conv((256, 2, 2), 256, kernel=3, padding=1), torch.device("cpu")).__name__
     'Quads'
     """
     if not isinstance(spec, Conv) or spec.groups > 1:
@@ -213,7 +212,7 @@ def way(spec: Spec, device: torch.device) -> Way | None:
         return None
     (c, _, _), (o, h_out, w_out) = spec.in_shape, spec.out_shape
     outputs, blocks = prod(spec.kernels) * h_out * w_out, -(-c // 16) * -(-o // 16) * 256
-    times: dict[Way | None, float] = {
+    times: dict[Products | None, float] = {
         Strips: 2e5 + 1.2 * Strips.work(spec)[1],
         None: 4e5 + (1.0 if prod(spec.strides) == 1 else 1.5) * outputs * blocks,
     }

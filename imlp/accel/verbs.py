@@ -129,7 +129,7 @@ def interpolate(dense: Tensor, spec: Spec, weight: Tensor | None, alpha: Any, *,
 
 
 def _interpolate(dense: Tensor, spec: Spec, weight: Tensor, keep: float, alpha: float) -> None:
-    """`W <- keep W + alpha W_P`: one pass that scales, and one addition a diagonal."""
+    """`W <- keep W + alpha W_P`: one pass that scales, and one addition per diagonal."""
     if keep == 0:
         dense.zero_()
     elif keep != 1:
@@ -142,7 +142,7 @@ def _interpolate(dense: Tensor, spec: Spec, weight: Tensor, keep: float, alpha: 
 def project(dense: Tensor, spec: Spec) -> Tensor | None:
     """The weight whose matrix is nearest in least squares: for each number of it, the mean of the entries it fills.
 
-    A kernel tap that never meets the image is given 0; None for a permutation. A stack of lanes gives a stack.
+    A kernel tap that never meets the image is given 0; None for a permutation. A stack of lanes returns a stack.
 
     >>> project(torch.tensor([[1.0, 9.0], [9.0, 3.0]]), Shared(2, 1, 1))
     tensor([[2.]])

@@ -10,8 +10,7 @@ import typer
 from rich.table import Table
 
 from imlp.commands.console import out
-from imlp.errors import ConfigError
-from imlp.networks import known
+from imlp.errors import ConfigError, known
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 

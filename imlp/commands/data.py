@@ -118,7 +118,7 @@ def fetch_(
         if name == "shapes":
             path = shapes.cache_file(folder, shapes.TRAIN_SIZE, shapes.TEST_SIZE, seed=0)
             done = fetch.Fetched(path, None if path.is_file() else "drawn")
-            shapes.load(folder, None, None, seed=0, progress=progress, must_keep=True)
+            shapes.dataset(folder, None, None, seed=0, progress=progress, must_keep=True)
         elif name in cifar.LAYOUTS:
             done = fetch.fetch(cifar.LAYOUTS[name], folder, source=source, url=url, progress=progress)
         else:
@@ -156,7 +156,7 @@ def verify(
         raise typer.Exit(1)
 
 
-def _verify(name: str, root: Path, progress: datasets.Progress) -> dict[str, Any]:
+def _verify(name: str, root: Path, progress: datasets.ProgressCallback) -> dict[str, Any]:
     try:
         data = datasets.load(name, root=root, image=None, progress=progress)
         good, why = _compare(name, data, progress)
@@ -165,7 +165,7 @@ def _verify(name: str, root: Path, progress: datasets.Progress) -> dict[str, Any
     return {"name": name, "good": good, "why": why, "sha256": data.digest}
 
 
-def _compare(name: str, data: Dataset, progress: datasets.Progress) -> tuple[bool, str]:
+def _compare(name: str, data: Dataset, progress: datasets.ProgressCallback) -> tuple[bool, str]:
     """Whether the contents are those of the original, as far as that can be known, and the reason."""
     if name == "shapes":
         same = True

@@ -7,14 +7,13 @@ from contextlib import contextmanager
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from imlp.commands.console import err
-from imlp.train.data.dataset import Progress as Callback
-from imlp.train.data.dataset import silent
+from imlp.train.data.dataset import ProgressCallback, silent
 
 PLAIN_EVERY = 5  # seconds between two plain lines
 
 
 @contextmanager
-def watched(*, quiet: bool = False) -> Iterator[Callback]:
+def watched(*, quiet: bool = False) -> Iterator[ProgressCallback]:
     """A callback `(what, done, total)` that shows how far the work has come; `total` None: nobody knows.
 
     Use: `with watched() as progress: load("cifar10", progress=progress)`

@@ -19,7 +19,7 @@ from imlp.backend import backend as get_backend
 from imlp.commands import run_display as display
 from imlp.commands.console import err, out, print_json
 from imlp.commands.progress import watched
-from imlp.errors import ConfigError, RunError
+from imlp.errors import ConfigError, RunError, install_hint
 from imlp.files import check_path, parse_json
 from imlp.study.scores import PRIORS
 from imlp.study.sweep import Stoppable
@@ -234,7 +234,7 @@ def stopping_on_signals(run: Stoppable) -> Iterator[None]:
 
 def _tensorboard(folder: Path) -> TensorBoard:
     if find_spec("tensorboard") is None:
-        raise ConfigError("TensorBoard is not installed", "install it with: pip install tensorboard")
+        raise ConfigError("TensorBoard is not installed", install_hint("tensorboard"))
     return TensorBoard(folder / "tensorboard")
 
 

@@ -3,7 +3,7 @@
     vec(y) = vec(x) L^T W~^T        W_P = W~ L,   L one of P, T, I
 
 Errata: appendix B announces `L = T` twice, the first is `L = P`; and a layer marked with a double dagger in table 3
-transposes its *output*, so that there `W_P = T W~`.
+transposes its *output*: there `W_P = T W~`.
 """
 
 from functools import reduce

@@ -5,15 +5,14 @@ operation's own parameters by name. Leading lane axes pass through: `...` stands
 """
 
 from collections.abc import Callable
-from functools import lru_cache
-from math import pi, prod, sqrt
+from math import pi, sqrt
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 from scipy.special import erf
 
-from imlp.reference.verbs import expand_bias, matrix
+from imlp.reference.verbs import adjoint, adjoint_bias, pattern
 from imlp.spec import Spec
 
 Gradients = dict[str, np.ndarray]
@@ -37,7 +36,7 @@ def linear(x: np.ndarray, W: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, Bac
 def structured(x: np.ndarray, spec: Spec, w: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, Backward]:
     """A prior layer through its matrix, `y = x W_P^T + b_P`.
 
-    `W_P` holds number `k` of `w` at several places, so that `dw_k` is the sum of `dW_P = dy^T x` over them. (All of
+    `W_P` holds number `k` of `w` at several places, so `dw_k` is the sum of `dW_P = dy^T x` over them. (All of
     `dW_P` and then the sum: one product by BLAS is faster than the entries one by one.)
     """
     places, filled_by, bias_filled_by = pattern(spec)
@@ -47,26 +46,9 @@ def structured(x: np.ndarray, spec: Spec, w: np.ndarray, b: np.ndarray) -> tuple
 
     def backward(dy: np.ndarray) -> tuple[np.ndarray, Gradients]:
         dW_P = dy.T @ x  # (M_out, M_in)
-        dw = np.bincount(filled_by, weights=dW_P[places.nonzero()], minlength=w.size).reshape(w.shape)
-        db = np.bincount(bias_filled_by, weights=dy.sum(axis=0), minlength=b.size)
-        return (W_P.T @ dy.T).T, {"weight": dw, "bias": db}
+        return (W_P.T @ dy.T).T, {"weight": adjoint(dW_P, spec), "bias": adjoint_bias(dy.sum(axis=0), spec)}
 
     return (W_P @ x.T).T + b[bias_filled_by], backward
-
-
-@lru_cache(maxsize=64)
-def pattern(spec: Spec) -> tuple[sparse.csr_array, np.ndarray, np.ndarray]:
-    """Which number fills what: `matrix` of the numbers 1, 2, ..., that numbering from 0 by entry, and the bias's.
-
-    >>> from imlp.spec import Shared
-    >>> pattern(Shared(2, 1, 1))[0].toarray()
-    array([[1., 0.],
-           [0., 1.]])
-    """
-    n = prod(spec.weight_shape or ())
-    numbered = matrix(spec, np.arange(1.0, n + 1).reshape(spec.weight_shape or ()))
-    bias = expand_bias(spec, np.arange(prod(spec.bias_shape or ())))
-    return numbered, numbered.data.astype(int) - 1, bias.astype(int)
 
 
 def layer_norm(

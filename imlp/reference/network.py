@@ -12,8 +12,8 @@ import numpy as np
 from imlp import checks
 from imlp.errors import ArrayError
 from imlp.init import network_parameters
-from imlp.model import Model, alphas_by_layer, batch_fits, exported, lanes_fit, loaded, refuse_non_finite, runs
-from imlp.networks import Network, Step
+from imlp.model import Model, batch_fits, exported, lanes_fit, loaded, mixes, refuse_non_finite
+from imlp.networks import Network, Operation
 from imlp.reference import layers as ops
 from imlp.reference.adam import adam
 from imlp.reference.verbs import expand_bias, interpolate
@@ -63,7 +63,7 @@ def train_step(
     compile: bool = False,
     check: bool = False,
 ) -> Any:
-    """One step of Adam on one batch, in place; gives the loss before it, a number or `(L,)`.
+    """One step of Adam on one batch, in place; returns the loss before it, a number or `(L,)`.
 
     `check` refuses a loss that is not finite before anything is changed.
     """
@@ -77,7 +77,7 @@ def train_step(
 
 
 def evaluate(model: Model, x: Any, y: Any, *, batch: int = 1000) -> tuple[np.ndarray, np.ndarray]:
-    """How many images are classified correctly, and the sum of their losses: numbers, or one a lane."""
+    """How many images are classified correctly, and the sum of their losses: numbers, or one per lane."""
     x, y = _images(model, x), _labels(y)
     batch_fits(model, x.shape, y.shape)
     correct, total = (np.zeros(() if model.lanes is None else model.lanes, dtype=dtype) for dtype in (np.int64, float))
@@ -101,19 +101,15 @@ def inject(
 ) -> Model:
     """The interpolation step of algorithm 1 on a whole network: `W <- (1 - alpha) W + alpha W_P`, layer by layer.
 
-    `alpha` is a number, one a lane, or a mapping from layer names to either; None leaves a lane untouched. `layers`
+    `alpha` is a number, one per lane, or a mapping from layer names to either; None leaves a lane untouched. `layers`
     are those of the network's description unless given. Adam's moments and learned norms stay as they are. `head`
     mixes the head as well, which the paper does not.
     """
-    for name, alphas in alphas_by_layer(model, prior, alpha, mode=mode, layers=layers, head=head).items():
-        spec = model.network.layer(name).spec
-        W, b = (_with_lanes(model, f"{name}.{part}") for part in ("weight", "bias"))  # (L, M_out, M_in), (L, M_out)
-        w, b_p = prior.parameters[f"{name}.weight"], expand_bias(spec, prior.parameters[f"{name}.bias"])
-        for lanes, given in runs(alphas):
-            W[lanes] = interpolate(W[lanes], spec, w, given, mode=mode)
-            a = np.array(given)[:, None]
-            if biases:
-                b[lanes] = (1 - a if mode == "interpolate" else 1) * b[lanes] + a * b_p
+    for mix in mixes(model, prior, alpha, mode=mode, layers=layers, head=head):
+        mix.W[...] = interpolate(mix.W, mix.spec, mix.prior_weight, mix.alphas, mode=mode)
+        if biases:
+            a = np.array(mix.alphas)[:, None]
+            mix.b[...] = (1 - a if mode == "interpolate" else 1) * mix.b + a * expand_bias(mix.spec, mix.prior_bias)
     return model
 
 
@@ -123,7 +119,7 @@ def select(model: Model, lanes: Sequence[int]) -> Model:
 
 
 def export(model: Model) -> dict[str, np.ndarray]:
-    """Everything that it takes to go on exactly: parameters, Adam's moments, the step."""
+    """Everything that it takes to resume exactly: parameters, Adam's moments, the step."""
     return exported(model, np.asarray)
 
 
@@ -136,14 +132,14 @@ def load(network: Network, arrays: Mapping[str, Any], *, dense: bool, dtype: Any
 def _run(model: Model, x: np.ndarray, watch: Watch | None = None) -> tuple[np.ndarray, Any]:
     """The logits, and a function from their gradient to that of every parameter."""
     tape = []
-    for residual, steps in model.network.sections(dense=model.dense):
+    for residual, operations in model.network.sections(dense=model.dense):
         start = x
         backwards = []
-        for step in steps:
-            x, backward = _step(model, step, x)
-            backwards.append((step.name, backward))
+        for operation in operations:
+            x, backward = _operate(model, operation, x)
+            backwards.append((operation.name, backward))
             if watch is not None:
-                watch(step.name, x)
+                watch(operation.name, x)
         x = start + x if residual else x
         tape.append((residual, backwards))
 
@@ -160,21 +156,21 @@ def _run(model: Model, x: np.ndarray, watch: Watch | None = None) -> tuple[np.nd
     return x, backward_all
 
 
-def _step(model: Model, step: Step, x: np.ndarray) -> tuple[np.ndarray, ops.Backward]:
-    weight: Any = model.parameters.get(f"{step.name}.weight")
-    bias: Any = model.parameters.get(f"{step.name}.bias")
-    match step.op:
+def _operate(model: Model, operation: Operation, x: np.ndarray) -> tuple[np.ndarray, ops.Backward]:
+    weight: Any = model.parameters.get(f"{operation.name}.weight")
+    bias: Any = model.parameters.get(f"{operation.name}.bias")
+    match operation.op:
         case "linear" if model.dense:
             return ops.linear(x, weight, bias)
         case "linear":
-            return ops.structured(x, step.of.spec, weight, bias)
+            return ops.structured(x, operation.details.spec, weight, bias)
         case "norm":
-            return ops.layer_norm(x, step.of.features, weight, bias)
+            return ops.layer_norm(x, operation.details.features, weight, bias)
         case "gelu":
             return ops.gelu(x)
         case "mean":
-            return ops.mean(x, step.of)
-    raise TypeError(f"{step.op!r} is not an operation of a network")
+            return ops.mean(x, operation.details)
+    raise TypeError(f"{operation.op!r} is not an operation of a network")
 
 
 def _images(model: Model, x: Any) -> np.ndarray:
@@ -187,12 +183,6 @@ def _labels(y: Any) -> np.ndarray:
     if checks.numbers(y, "labels").size and np.asarray(y).dtype.kind not in "iu":
         raise ArrayError(f"labels of {np.asarray(y).dtype}", "give whole numbers from 0")
     return np.asarray(y)
-
-
-def _with_lanes(model: Model, name: str) -> np.ndarray:
-    """A view of a parameter that has a lane axis even where the model has none."""
-    array = model.parameters[name]
-    return array[None] if model.lanes is None else array
 
 
 def _float64_on_cpu(dtype: Any, device: Any) -> None:

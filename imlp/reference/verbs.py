@@ -5,6 +5,8 @@ interpolate  W <- (1 - alpha) W + alpha W_P        (algorithm 1; W + alpha W_P i
 project      argmin_w |W - matrix(w)|^2            (not in the paper: how much of W is a prior layer)
 """
 
+from functools import lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -104,8 +106,8 @@ def interpolate(dense: Any, spec: Spec, weight: Any, alpha: Any, *, mode: str = 
 def project(dense: Any, spec: Spec) -> np.ndarray | None:
     """The weight whose matrix is nearest to `dense`: for each number of it, the mean of the entries that it fills.
 
-    Each entry of a prior's matrix is one number of its weight or zero, so that the least-squares problem falls apart
-    into one mean a number. A kernel tap that never meets the image fills no entry; it is given 0, the smallest choice.
+    Each entry of a prior's matrix is one number of its weight or zero, so the least-squares problem falls apart into
+    one mean per number. A kernel tap that never meets the image fills no entry; it is given 0, the smallest choice.
     None for a permutation, which has nothing to fit.
 
     >>> project([[1.0, 9.0], [9.0, 3.0]], Shared(2, 1, 1))
@@ -115,13 +117,46 @@ def project(dense: Any, spec: Spec) -> np.ndarray | None:
     checks.dense_fits(spec, dense.shape)
     if spec.weight_shape is None:
         return None
-    n = int(np.prod(spec.weight_shape))
-    numbered = matrix(spec, np.arange(1, n + 1).reshape(spec.weight_shape)).tocoo()  # entry k + 1: filled by number k
-    filled_by = numbered.data.astype(int) - 1
-    counts = np.maximum(np.bincount(filled_by, minlength=n), 1)
+    counts = np.bincount(pattern(spec)[1], minlength=prod(spec.weight_shape)).reshape(spec.weight_shape)
     lanes = dense[None] if dense.ndim == 2 else dense
-    sums = [np.bincount(filled_by, weights=w[numbered.row, numbered.col], minlength=n) for w in lanes]
-    return (np.stack(sums) / counts).reshape(*dense.shape[:-2], *spec.weight_shape)
+    sums = np.stack([adjoint(w, spec) for w in lanes])
+    return (sums / np.maximum(counts, 1)).reshape(*dense.shape[:-2], *spec.weight_shape)
+
+
+def adjoint(dense: np.ndarray, spec: Spec) -> np.ndarray:
+    """The transpose of the linear map `w -> matrix(w)`: for each number of the weight, the sum of the entries it fills.
+
+    It turns the gradient at `W_P` into the one at `w`.
+
+    >>> adjoint(np.array([[1.0, 9.0], [9.0, 3.0]]), Shared(2, 1, 1))
+    array([[4.]])
+    """
+    places, filled_by, _ = pattern(spec)
+    sums = np.bincount(filled_by, weights=dense[places.nonzero()], minlength=prod(spec.weight_shape or ()))
+    return sums.reshape(spec.weight_shape or ())
+
+
+def adjoint_bias(dense_bias: np.ndarray, spec: Spec) -> np.ndarray:
+    """The same for `b -> expand_bias(b)`.
+
+    >>> adjoint_bias(np.array([3.0, 5.0, 1.0, 1.0]), Shared(2, 1, 2))
+    array([4., 6.])
+    """
+    return np.bincount(pattern(spec)[2], weights=dense_bias, minlength=prod(spec.bias_shape or ()))
+
+
+@lru_cache(maxsize=64)
+def pattern(spec: Spec) -> tuple[sparse.csr_array, np.ndarray, np.ndarray]:
+    """Which number fills what: `matrix` of the numbers 1, 2, ..., that numbering from 0 by entry, and the bias's.
+
+    >>> pattern(Shared(2, 1, 1))[0].toarray()
+    array([[1., 0.],
+           [0., 1.]])
+    """
+    n = prod(spec.weight_shape or ())
+    numbered = matrix(spec, np.arange(1.0, n + 1).reshape(spec.weight_shape or ()))
+    bias = expand_bias(spec, np.arange(prod(spec.bias_shape or ())))
+    return numbered, numbered.data.astype(int) - 1, bias.astype(int)
 
 
 def place(array: Any, *, device: Any = None) -> np.ndarray:

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from imlp.errors import ConfigError
-from imlp.networks import known
+from imlp.errors import ConfigError, known
 from imlp.study.scores import Arm, Score
 from imlp.study.two_lines import fit_v
 from imlp.train.config import Lane

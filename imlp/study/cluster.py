@@ -29,7 +29,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 import imlp
-from imlp.errors import ConfigError, ImlpError, RunError
+from imlp.errors import ConfigError, ImlpError, RunError, install_hint
 from imlp.files import make_folder
 from imlp.study.sweep import Outcome, Stoppable, Task, Watcher, drop_records, is_player, run_task, write_log
 from imlp.train import machine
@@ -98,7 +98,7 @@ class Cluster:
 def connected(address: str | None = None, *, cpus: int | None = None, gpus: float | None = None) -> Iterator[Cluster]:
     """Join the cluster at `address` (`auto`, `HOST:PORT`); None starts Ray on this machine, for itself alone."""
     if find_spec("ray") is None:
-        raise ConfigError("Ray is not installed", "install it with: pip install -e '.[ray]'")
+        raise ConfigError("Ray is not installed", install_hint("ray"))
     if address is not None and "://" in address:
         raise ConfigError(f"address is {address!r}", "run this on a machine of the cluster, with --address auto")
     if address not in (None, "auto", "local"):

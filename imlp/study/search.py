@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from imlp.errors import BackendError, ConfigError, FileError, RunError
+from imlp.errors import BackendError, ConfigError, FileError, RunError, install_hint
 from imlp.files import parse_json, reason, shown, write_whole
 from imlp.study.scores import arms_of, read_run
 from imlp.study.sweep import Outcome, Task, lanes_at_once, plan
@@ -74,7 +74,7 @@ def import_optuna() -> Any:
     try:
         import optuna
     except ImportError:
-        raise BackendError("search needs Optuna", "install it with: pip install 'imlp[search]'") from None
+        raise BackendError("search needs Optuna", install_hint("search")) from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna
 

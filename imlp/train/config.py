@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, get_args, get_origin
 
 from imlp import networks
-from imlp.augment import KINDS as AUGMENTATIONS
+from imlp.augment import AUGMENTATIONS
 from imlp.checks import MODES
-from imlp.errors import ConfigError, ImlpError
+from imlp.errors import ConfigError, ImlpError, known
 from imlp.files import DIGITS, is_text, parse_toml, reason, shown
-from imlp.networks import Network, check_layers, known
+from imlp.networks import Network, check_layers
 from imlp.train.schedule import Alpha, Schedule, shortened
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import safetensors.numpy
 
-from imlp.errors import BackendError, ConfigError, ImlpError, RunError
+from imlp.errors import BackendError, ConfigError, ImlpError, RunError, install_hint
 from imlp.files import check_path, write_whole
 from imlp.networks import Network
 from imlp.train import checkpoint
@@ -68,7 +68,7 @@ def load(run: str | Path, lane: int = 0) -> "torch.nn.Module":
     try:
         import torch
     except ModuleNotFoundError as error:
-        raise BackendError("a torch module needs torch", "install it with: pip install torch torchvision") from error
+        raise BackendError("a torch module needs torch", install_hint("accel")) from error
 
     if isinstance(lane, str):
         raise ConfigError(f"lane is {lane!r}", "give a lane's number; the prior can be exported as arrays")
@@ -116,9 +116,7 @@ def _write_onnx(module: "torch.nn.Module", example: "torch.Tensor", path: Path) 
     try:
         import onnxscript  # noqa: F401
     except ModuleNotFoundError as error:
-        raise BackendError(
-            "ONNX needs onnx and onnxscript", "install them with: pip install onnx onnxscript"
-        ) from error
+        raise BackendError("ONNX needs onnx and onnxscript", install_hint("onnx")) from error
     batch = {0: torch.export.Dim("batch")}
     program = torch.onnx.export(
         module, (example,), dynamo=True, input_names=["images"], output_names=["logits"], dynamic_shapes=(batch,),
@@ -144,10 +142,10 @@ def _module(network: Network) -> "torch.nn.Module":
             for _, steps in network.sections(dense=True):
                 for step in steps:
                     if step.op == "linear":
-                        m_out, m_in = step.of.spec.matrix_shape
+                        m_out, m_in = step.details.spec.matrix_shape
                         self.add_module(step.name.replace(".", "_"), nn.Linear(m_in, m_out))
                     elif step.op == "norm":
-                        norm = nn.LayerNorm(step.of.features, elementwise_affine=step.of.learned)
+                        norm = nn.LayerNorm(step.details.features, elementwise_affine=step.details.learned)
                         self.add_module(step.name.replace(".", "_"), norm)
 
         def forward(self, images: Tensor) -> Tensor:
@@ -160,11 +158,11 @@ def _module(network: Network) -> "torch.nn.Module":
                         case "linear":
                             x = part(x)  # type: ignore[misc]
                         case "norm":
-                            x = part(x.unflatten(-1, (-1, step.of.features))).flatten(-2)  # type: ignore[misc]
+                            x = part(x.unflatten(-1, (-1, step.details.features))).flatten(-2)  # type: ignore[misc]
                         case "gelu":
                             x = nn.functional.gelu(x)
                         case "mean":
-                            x = x.unflatten(-1, (step.of, -1)).mean(-2)
+                            x = x.unflatten(-1, (step.details, -1)).mean(-2)
                 x = start + x if residual else x
             return x
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from imlp.errors import AlphaError
-from imlp.networks import Network, known
+from imlp.errors import AlphaError, known
+from imlp.networks import Network
 
 
 @dataclass(frozen=True)

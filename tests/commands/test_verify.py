@@ -89,7 +89,7 @@ def test_numbers_that_are_not_finite_are_a_miss(monkeypatch):
     ("arguments", "message"),
     [
         ("--network cnm", "did you mean 'cnn'?"),
-        ("--spec magic", "unknown kind 'magic'"),
+        ("--spec magic", "unknown kind: 'magic'"),
         ("--device nowhere", "use --device cpu"),
         ("--dtype bfloat16", "use float32, or --device cuda"),
     ],

@@ -15,8 +15,9 @@ from imlp import spec as spec_module  # noqa: E402
 from imlp.accel import chain, convolution, diagonals, patchify, shared, transpose, verbs  # noqa: E402
 
 MUTANTS: dict[str, tuple[ModuleType, str, str]] = {
-    "a shifted tap": (convolution, "y * s_y + i * d_y - p_y", "y * s_y + i * d_y - p_y + 1"),
+    "a shifted tap": (convolution, "spec.pixel(0, y, i)", "spec.pixel(0, y, i) + 1"),
     "a shifted tap, sideways": (convolution, "i * k_x + j, y * w_out", "i * k_x, y * w_out"),
+    "a forgotten padding": (spec_module, "self.dilations[axis] - self.paddings[axis]", "self.dilations[axis]"),
     "a forgotten bound": (spec_module, "first = max(0, -(shift // stride))", "first = 0"),
     "a forgotten bound, at the end": (spec_module, "(size - 1 - shift) // stride + 1", "(size - shift) // stride + 1"),
     "swapped axes": (convolution, "Axis(len(ys), 0, w_out, s_y * w_in)", "Axis(len(ys), 0, 1, s_x)"),

@@ -14,7 +14,7 @@ from modules import Mixer, load, s_cnn, s_mlp  # noqa: E402
 
 from imlp import accel, networks, reference  # noqa: E402
 from imlp.accel.adam import adam  # noqa: E402
-from imlp.accel.products import Patches, Quads, Strips, way  # noqa: E402
+from imlp.accel.products import Patches, Quads, Strips, products_for  # noqa: E402
 from imlp.errors import ArrayError, BackendError, ImlpError  # noqa: E402
 from imlp.spec import Conv  # noqa: E402
 
@@ -278,14 +278,14 @@ def products_are_the_convolution(spec, products):
 def test_products_are_used_where_they_are_less_work():
     cpu, cuda = torch.device("cpu"), torch.device("cuda")
     specs = [layer.spec for layer in networks.cnn().layers]
-    assert [way(spec, cpu) for spec in specs] == [Strips] * 3 + [Patches] * 2 + [Quads]
-    assert [way(spec, cuda) for spec in specs] == [None] * 5 + [Quads]
+    assert [products_for(spec, cpu) for spec in specs] == [Strips] * 3 + [Patches] * 2 + [Quads]
+    assert [products_for(spec, cuda) for spec in specs] == [None] * 5 + [Quads]
     assert [Strips.work(spec)[0] for spec in specs[:3]] == [1, 1, 1]
     assert Strips.work(Conv((8, 2, 2), 8, 3, padding=1))[0] == 2
-    assert way(Conv((4, 2, 2), 4, 3, padding=1, groups=2), cpu) is None
-    assert way(Conv((3, 224, 224), 64, 7, 2, 3), cpu) is None
-    assert way(Conv((256, 8, 8), 256, 3, padding=1), cpu) is None
-    assert way(networks.mixer().layers[0].spec, cpu) is None
+    assert products_for(Conv((4, 2, 2), 4, 3, padding=1, groups=2), cpu) is None
+    assert products_for(Conv((3, 224, 224), 64, 7, 2, 3), cpu) is None
+    assert products_for(Conv((256, 8, 8), 256, 3, padding=1), cpu) is None
+    assert products_for(networks.mixer().layers[0].spec, cpu) is None
 
 
 def test_a_gradient_that_is_stored_otherwise_is_still_its_parameters():

@@ -25,7 +25,7 @@ from imlp.cli import app
 from imlp.errors import ImlpError
 from imlp.reference import matrix
 from imlp.study.report import figures, make, tables, write
-from imlp.study.report.data import gather
+from imlp.study.report.gather import gather
 from imlp.study.report.weights import Weights, pictures
 from imlp.study.scores import arms_of, find_runs
 from imlp.study.search import Search
@@ -275,11 +275,11 @@ def test_the_choice_stands_beside_alpha_0_alpha_1_and_the_prior(searched, page_o
 
 def test_an_unfinished_search_is_shown_as_such(searched, page_of_searches):
     text = page_of_searches.read_text()
-    go_on = "the same search command goes on with it."
-    assert f"<li>Search over alpha-per-layer: cnn on bars is unfinished; {go_on}</li>" in text
+    resume = "the same search command resumes it."
+    assert f"<li>Search over alpha-per-layer: cnn on bars is unfinished; {resume}</li>" in text
     finished, unfinished = re.findall(r'<section class="search".*?</section>', text, re.S)
     assert "cnn on bars (unfinished)</h2>" in unfinished
-    assert f"There is no test yet; {go_on}" in unfinished
+    assert f"There is no test yet; {resume}" in unfinished
     assert "<h3>The best so far</h3>" in unfinished
     assert "unfinished" not in finished
     assert not (page_of_searches.with_suffix("") / "search2-final.csv").exists()

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from imlp.cli import app
 from imlp.errors import ConfigError, ImlpError, RunError
 from imlp.study import search as searching
-from imlp.study.report.data import gather
+from imlp.study.report.gather import gather
 from imlp.study.scores import arms_of, find_runs
 from imlp.study.search import Search, Space
 from imlp.study.sweep import run_task

@@ -6,13 +6,14 @@
 A command is started and killed with SIGKILL again and again in one folder. Half of the kills fall into the first half
 second of a run. When it ends by itself, its files are compared with those of an undisturbed one, and it starts over in
 a new folder. On Ray either the driver is killed, after which every process must end by itself, or a worker. Every
-process that is started here inherits a mark, which identifies those that are left over.
+process that is started here inherits a mark, by which those that are left over are found.
 """
 
 import argparse
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -27,8 +28,9 @@ ROOT = Path(__file__).parents[2]
 COMMANDS = ("sweep", "search", "reproduce")
 ENGINES = ("local", "ray")
 FIRST = 0.5  # seconds of a run
-PATIENCE = 60.0  # seconds within which everything must end after the driver of its own Ray was killed
-WORKERS = 5  # kills at most per driver: Ray gives up on a run after ten
+PATIENCE = 180.0  # seconds in which everything must have ended after the driver of a Ray of its own
+RUN = re.compile("ray::(seed|batch)")  # how Ray names a worker that is at work on a run
+WORKERS = 5  # killed at most while one driver lives: Ray gives a run up after ten
 EXPERIMENT = """
 title = "Killed"
 asks = "Does it end with the same bits?"
@@ -80,7 +82,7 @@ class Killer:
         self.arguments = [command, *own[command], "--threads=1", "--no-verify", "--quiet", *on_ray]
 
     def run(self, kills: int, say: Callable[[str], None]) -> Counter[str]:
-        """Kill it this often and check that every run ends well; returns how often each kind of kill happened."""
+        """Kill it so often, and show that all ends well; how often each way."""
         begin = time.monotonic()
         process = self._start("whole")
         process.wait()
@@ -117,6 +119,7 @@ class Killer:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
         environment |= dict([self.mark.split("=")]) | {
             "TMPDIR": str(temporary), "RAY_TMPDIR": str(temporary), "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_gcs_rpc_server_reconnect_timeout_s": "5",  # its agents look that long for a Ray that is gone
             "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
         }  # fmt: skip
         with open(self.place / "errors", "wb") as errors:
@@ -135,7 +138,7 @@ class Killer:
         self._check_nothing_left(PATIENCE)
 
     def _wait(self, process: "subprocess.Popen[bytes]", folder: str, seconds: float) -> bool:
-        """Wait for a random moment of a run's first half second, or of the whole command; False if it ends first."""
+        """Wait for a random moment: of a run's first half second, or of the whole command; False: it has ended."""
         early = self.random.random() < 0.5
         seen = self._runs if early else self._files
         before, end = seen(folder), time.monotonic() + 2 * seconds
@@ -147,11 +150,11 @@ class Killer:
         return not self._ended(process)
 
     def _runs(self, folder: str) -> set[Path]:
-        """The runs that have begun."""
+        """Those that have begun."""
         return {path.parent for path in (self.place / folder).rglob(".lock")}
 
     def _files(self, folder: str) -> set[tuple[Path, int]]:
-        """The checkpoints of all runs, with their times, which change when a process resumes a run."""
+        """Those of all runs, with their times: they change when a process goes on with a run."""
         found = set()
         for path in (self.place / folder).rglob("*"):
             try:
@@ -163,7 +166,7 @@ class Killer:
     def _kill(self, process: "subprocess.Popen[bytes]", workers: int) -> bool:
         """Kill the command, or on Ray perhaps one of its workers instead."""
         if self.engine == "ray" and workers > 0 and self.random.random() < 0.5:
-            found = [pid for pid in self._processes() if _name(pid).startswith("ray::_work")]
+            found = [pid for pid in self._processes() if RUN.match(_name(pid))]
             if not found:
                 return False
             _kill_process(self.random.choice(found))
@@ -187,7 +190,7 @@ class Killer:
             time.sleep(0.05)
 
     def _processes(self) -> list[int]:
-        """The living processes that carry the mark."""
+        """Those alive that carry the mark."""
         found = []
         for path in Path("/proc").glob("[0-9]*"):
             try:
@@ -198,7 +201,7 @@ class Killer:
         return found
 
     def end(self) -> None:
-        """Leave no process behind, whatever happened."""
+        """Leave no process behind, whatever has happened."""
         while left := self._processes():
             for pid in left:
                 _kill_process(pid)
@@ -206,7 +209,7 @@ class Killer:
 
 
 def bits(folder: Path) -> dict[str, bytes]:
-    """The files that must be the same: metrics and results, and those of a search or an experiment."""
+    """What must be the same: metrics and results, and what a search or an experiment has found."""
     names = ("metrics.jsonl", "result.json", "search.json")
     found = {str(path.relative_to(folder)): path.read_bytes() for name in names for path in folder.rglob(name)}
     for path in folder.rglob("experiment.json"):
@@ -232,8 +235,8 @@ def _kill_process(pid: int) -> None:
 def kill(
     command: str, engine: str, kills: int, *, seed: int = 0, say: Callable[[str], None] = lambda text: None
 ) -> str:
-    """The outcome, in one line."""
-    with TemporaryDirectory(prefix="k-") as place:  # a short path: Ray creates sockets in it
+    """What came of it, in a line."""
+    with TemporaryDirectory(prefix="k-") as place:  # short: Ray makes sockets in it
         killer = Killer(command, engine, Path(place), seed=seed)
         try:
             counts = killer.run(kills, say)

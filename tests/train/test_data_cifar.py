@@ -16,7 +16,7 @@ from conftest import needs
 
 from imlp.errors import DataError
 from imlp.train import data
-from imlp.train.data import cifar
+from imlp.train.data import cifar, cifar_pickle
 
 LAYOUTS = {"cifar10": files.small(cifar.CIFAR10, 20), "cifar100": files.small(cifar.CIFAR100, 200)}
 each = pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
@@ -76,7 +76,7 @@ def test_pickles_of_python_3_are_read_too(ten: cifar.Layout, tmp_path: Path) -> 
     arrays = files.contents(ten)
     folder = files.write(ten, arrays, tmp_path)
     for name in ten.python_files:
-        batch = cifar.unpickle((folder / name).read_bytes(), folder / name)
+        batch = cifar_pickle.unpickle((folder / name).read_bytes(), folder / name)
         as_bytes = {
             key.encode(): [e.encode() if isinstance(e, str) else e for e in entry] if isinstance(entry, list) else entry
             for key, entry in batch.items()
@@ -157,12 +157,12 @@ def test_malicious_pickle_does_not_run_and_is_named(ten: cifar.Layout, tmp_path:
 )
 def test_other_names_in_pickles_are_refused(content: bytes, asked: str) -> None:
     with pytest.raises(DataError, match=rf"batch is refused or damaged: it asks for {asked}"):
-        cifar.unpickle(content, Path("batch"))
+        cifar_pickle.unpickle(content, Path("batch"))
 
 
 def test_a_pickle_of_something_else(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="holds a list, not a dict"):
-        cifar.unpickle(pickle.dumps([1]), tmp_path)
+        cifar_pickle.unpickle(pickle.dumps([1]), tmp_path)
 
 
 def write(name: str, content: bytes) -> Callable[[Path], object]:
@@ -179,7 +179,7 @@ def remove(name: str) -> Callable[[Path], object]:
 
 def change(name: str, **entries: object) -> Callable[[Path], object]:
     def harm(folder: Path) -> None:
-        batch = cifar.unpickle((folder / name).read_bytes(), folder)
+        batch = cifar_pickle.unpickle((folder / name).read_bytes(), folder)
         (folder / name).write_bytes(files.python2_pickle({**batch, **entries}))
 
     return harm

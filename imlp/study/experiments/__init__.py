@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from imlp.errors import ConfigError, ImlpError
-from imlp.networks import known
+from imlp.errors import ConfigError, ImlpError, known
 from imlp.study.claims import CLAIMS, Verdict, judge
 from imlp.study.scores import Arm, Score
 from imlp.study.sweep import lanes_of

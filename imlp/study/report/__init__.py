@@ -7,9 +7,9 @@ from pathlib import Path
 
 from imlp.errors import FileError, RunError
 from imlp.files import check_path, make_folder, write_whole
-from imlp.study.report import data, figures, page, tables
+from imlp.study.report import figures, gather, page, tables
 from imlp.study.scores import arms_of, find_runs
-from imlp.train.data.dataset import Progress, silent
+from imlp.train.data.dataset import ProgressCallback, silent
 
 LIST = ".imlp-report"  # in the folder of the files: their names
 
@@ -23,10 +23,12 @@ class Report:
 
 
 def _unheard(text: str) -> None:
-    """Nobody is told."""
+    """The default of `warn`: says nothing."""
 
 
-def make(folders: Sequence[Path], progress: Progress = silent, warn: Callable[[str], None] = _unheard) -> Report:
+def make(
+    folders: Sequence[Path], progress: ProgressCallback = silent, warn: Callable[[str], None] = _unheard
+) -> Report:
     """The report on every run and every search in the folders and below them; nothing is written.
 
     A `config.toml` that is not a run's is skipped, and `warn` is told its name.
@@ -35,12 +37,12 @@ def make(folders: Sequence[Path], progress: Progress = silent, warn: Callable[[s
         if not folder.is_dir():
             raise RunError(f"there is no folder {folder}", "name folders that train, sweep or reproduce have written")
     progress("reading runs", 0, 1)
-    found, searches = data.experiments(folders), data.searches(folders)
+    found, searches = gather.experiments(folders), gather.searches(folders)
     alone = [f for f in folders if any(f.rglob("search.json")) and not any(f.rglob("config.toml"))]
     runs = find_runs((folder for folder in folders if folder not in alone), warn)
     if not runs and not searches:
         raise RunError("there is no run to report on", "name folders that train, sweep or reproduce have written")
-    arms = data.gather(arms_of(runs), found)
+    arms = gather.gather(arms_of(runs), found)
     files: dict[str, bytes] = {}
     for n, arm in enumerate(arms):
         progress("drawing figures", n, len(arms) + len(searches))
@@ -65,9 +67,9 @@ def _texts(found: Iterable[tables.Table]) -> dict[str, bytes]:
 
 
 def write(
-    folders: Sequence[Path], path: Path, progress: Progress = silent, warn: Callable[[str], None] = _unheard
+    folders: Sequence[Path], path: Path, progress: ProgressCallback = silent, warn: Callable[[str], None] = _unheard
 ) -> Path:
-    """Write the page, then its files into a folder of the same name; where those files are comes back.
+    """Write the page, then its files into a folder of the same name, which is returned.
 
     What an earlier report has left there is deleted as far as its list names it, and nothing else.
     """

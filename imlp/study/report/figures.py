@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from imlp.study.report.data import ArmData, Model, SearchData
+from imlp.study.report.data import ArmData, ModelData, SearchData
 from imlp.study.report.weights import Weights
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def of_arm(arm: ArmData) -> dict[str, "Figure"]:
 
 
 def of_search(found: SearchData) -> "Figure":
-    """Validation accuracy by alpha, a point a trial."""
+    """Validation accuracy by alpha, one point per trial."""
     import matplotlib
 
     from imlp.plot import search_figure
@@ -47,7 +47,7 @@ def written(figure: "Figure") -> dict[str, bytes]:
     import matplotlib
 
     figure.draw_without_rendering()
-    figure.set_layout_engine("none")  # laid out once, not once a format
+    figure.set_layout_engine("none")  # laid out once, not once per format
     found = {}
     for suffix, options in (("svg", {"metadata": {"Date": None}}), ("png", {"dpi": 144})):
         buffer = io.BytesIO()
@@ -109,7 +109,7 @@ def by_epoch(arm: ArmData) -> "Figure":
     return figure
 
 
-def _style(model: Model) -> dict[str, Any]:
+def _style(model: ModelData) -> dict[str, Any]:
     from matplotlib import colormaps
 
     if model.prior:
@@ -119,7 +119,7 @@ def _style(model: Model) -> dict[str, Any]:
 
 
 def bias(arm: ArmData) -> "Figure":
-    """A heat map a lane: layers down, epochs across."""
+    """One heat map per lane: layers down, epochs across."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
@@ -148,7 +148,7 @@ def bias(arm: ArmData) -> "Figure":
 
 
 def weights(found: Weights) -> "Figure":
-    """A line a model: its rows side by side."""
+    """One line per model: its rows side by side."""
     from matplotlib.figure import Figure
 
     models, rows = len(found.images), len(found.rows)

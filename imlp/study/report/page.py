@@ -1,6 +1,5 @@
-"""The page: what Python knows as HTML, and the numbers that its script draws. Everything from a file is escaped."""
+"""The page: its HTML, and the numbers that its script draws. Everything read from a file is escaped."""
 
-import base64
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
@@ -12,17 +11,16 @@ from typing import Any
 
 import imlp
 from imlp.study.report import tables
+from imlp.study.report.arm_section import arm_section
 from imlp.study.report.data import ArmData, SearchData
-from imlp.study.report.weights import Weights, png
+from imlp.study.report.html_parts import data_uri, downloads, table_with_files
 from imlp.study.two_lines import V
 
-TYPES = {"png": "image/png", "svg": "image/svg+xml", "csv": "text/csv", "tex": "application/x-tex"}
-NAMES = {"png": "PNG", "svg": "SVG", "csv": "CSV", "tex": "LaTeX"}
 WHAT = "What was asked"  # heads the only experiment, whose title heads the page
-GO_ON = "the same search command goes on with it."
+RESUME = "the same search command resumes it."
 OVER = {
     "alpha": "one alpha for all layers",
-    "alpha-per-layer": "an alpha for each layer",
+    "alpha-per-layer": "one alpha per layer",
     "schedule": "the kind of schedule and its alpha",
 }
 CADENCES = {
@@ -52,7 +50,7 @@ def html(
         for n, experiment in enumerate(experiments, start=1)
     ]
     body += [_search(search, arms, files) for search in searches]
-    body += [_arm(n, arm, searches, files) for n, arm in enumerate(arms)]
+    body += [arm_section(n, arm, searches, files) for n, arm in enumerate(arms)]
     return Template((here / "page.html").read_text("utf-8")).substitute(
         title=escape(title),
         style=(here / "page.css").read_text("utf-8"),
@@ -115,7 +113,7 @@ def _number(n: int, what: str) -> str:
 
 def _warnings(arms: Sequence[ArmData], searches: Sequence[SearchData]) -> list[str]:
     found = [text for arm in arms for text in arm.warnings]
-    found += [f"{search.name} is unfinished; {GO_ON}" for search in searches if not search.finished]
+    found += [f"{search.name} is unfinished; {RESUME}" for search in searches if not search.finished]
     lines = "".join(f"<li>{escape(text)}</li>" for text in found)
     return [f"<aside class='warning' aria-label='Warnings'><h2>Not all is there</h2><ul>{lines}</ul></aside>"] * (
         lines != ""
@@ -155,9 +153,9 @@ def _experiment(
         f"<p class='quiet'>Experiment {escape(found['name'])}, budget {escape(found['budget'])}: "
         f"<code>{escape(found['command'])}</code></p>",
         f"<h3>Verdicts</h3><ul class='verdicts'>{verdicts}</ul>" if verdicts else "",
-        _downloads("Verdicts", f"experiment{n}-verdicts", ("csv", "tex"), files) if verdicts else "",
+        downloads("Verdicts", f"experiment{n}-verdicts", ("csv", "tex"), files) if verdicts else "",
         "<h3>Ours and the paper's</h3>",
-        _table(tables.experiment(n, found), files),
+        table_with_files(tables.experiment(n, found), files),
         f"<p>Arms:</p><ul>{''.join(items)}</ul>" if items else "",
         "</section>",
     ]
@@ -177,14 +175,14 @@ def _search(found: SearchData, arms: Sequence[ArmData], files: Mapping[str, byte
     links = ", ".join(f'<a href="#{arm.id}">{escape(arm.name)}</a>' for arm in arms if found.holds(arm))
     matters = ", ".join(f"{escape(name)} {share:.0%}" for name, share in content["importances"].items())
     caption = (
-        f"A point a trial: its last accuracy on the {held['images']:,} images held out. A cross was stopped early, the "
-        "star is the choice, the dashed line the prior. Alpha 0 stands left of the logarithmic axis."
+        f"One point per trial: its last accuracy on the {held['images']:,} images held out. A cross was stopped early, "
+        "the star is the choice, the dashed line the prior. Alpha 0 stands left of the logarithmic axis."
     )
     again = "Trained once more, on all training images; the validation accuracy is what the search saw before that."
     picture = (
         f'<div class="scroll" role="region" tabindex="0" aria-label="Trials by alpha">'
         f'<img class="{"drawn panels" if found.layers else "drawn"}" '
-        f'src="{_uri("svg", files[f"{found.id}-trials.svg"])}" '
+        f'src="{data_uri("svg", files[f"{found.id}-trials.svg"])}" '
         'alt="Validation accuracy of each trial by alpha; the numbers are in the table below"></div>'
     )
     parts = [
@@ -198,141 +196,15 @@ def _search(found: SearchData, arms: Sequence[ArmData], files: Mapping[str, byte
         f"<h3>{'Chosen' if found.finished else 'The best so far'}</h3>",
         f"<p>Trial {best['number']}, {escape(best['title'])}: validation accuracy {best['value']:.2f} % "
         f"(the prior {content['prior']:.2f} %).</p>",
-        _table(own["chosen"], files),
+        table_with_files(own["chosen"], files),
         "<h3>On the test images</h3>",
-        f"<p class='quiet'>{again}</p>{_table(own['final'], files)}"
+        f"<p class='quiet'>{again}</p>{table_with_files(own['final'], files)}"
         if "final" in own
-        else f"<p>There is no test yet; {GO_ON}</p>",
+        else f"<p>There is no test yet; {RESUME}</p>",
         f"<figure><h3>Trials</h3>{picture}<figcaption>{caption}</figcaption>"
-        f"{_downloads('Trials by alpha', f'{found.id}-trials', ('png', 'svg'), files)}</figure>",
+        f"{downloads('Trials by alpha', f'{found.id}-trials', ('png', 'svg'), files)}</figure>",
         f"<p>What matters for validation accuracy: {matters}.</p>" if matters else "",
-        _table(own["trials"], files),
+        table_with_files(own["trials"], files),
         "</section>",
     ]
     return "\n".join(filter(None, parts))
-
-
-def _arm(n: int, arm: ArmData, searches: Sequence[SearchData], files: Mapping[str, bytes]) -> str:
-    own = tables.of_arm(arm)
-    parts = [
-        f'<section class="arm" id="{arm.id}" aria-labelledby="{arm.id}-title">',
-        f'<h2 id="{arm.id}-title">{escape(arm.name)}</h2>',
-        *_held_out(arm, searches),
-        _table(own["results"], files),
-        *_alpha(n, arm, own, files),
-        *_epochs(n, arm, own, files),
-        *_bias(n, arm, own, files),
-        "<h3>First layer</h3>",
-        _weights(arm, files),
-        "<h3>Record</h3>",
-        _table(own["runs"], files),
-        _folded("Settings", _table(own["settings"], files), printed=True),
-        _folded("Environment", _table(own["environment"], files), printed=True),
-        "</section>",
-    ]
-    return "\n".join(parts)
-
-
-def _held_out(arm: ArmData, searches: Sequence[SearchData]) -> list[str]:
-    if arm.measure != "validation accuracy":
-        return []
-    links = [f' (<a href="#{search.id}">{escape(search.name)}</a>)' for search in searches if search.holds(arm)]
-    about = "every accuracy here is on training images that were held out, none on the test images."
-    return [f"<p>Trials of a search{''.join(links)}: {about}</p>"]
-
-
-def _alpha(n: int, arm: ArmData, own: Mapping[str, tables.Table], files: Mapping[str, bytes]) -> list[str]:
-    if f"{arm.id}-alpha.svg" not in files:
-        return []
-    caption = "Mean and standard deviation over seeds. The axis is logarithmic but for its first part, which reaches 0."
-    lines = "".join(f"<p>{_sentence(series.name, series.fit)}</p>" for series in arm.series if series.fit)
-    few = "A fit of two lines needs at least five alphas above 0 in a series."
-    fits = (
-        lines + _folded("The fits as a table", _table(own["fits"], files)) if lines else f"<p class='quiet'>{few}</p>"
-    )
-    return [_chart("alpha", n, arm, f"{arm.measure.capitalize()} against alpha", caption, files), fits]
-
-
-def _sentence(name: str, fit: V) -> str:
-    left, right = fit.left, fit.right
-    return (
-        f"Mixed {escape(name)}: two straight lines in log<sub>10</sub>(alpha) meet at alpha {fit.alpha:.2g} with "
-        f"{fit.accuracy:.2f} %; the left one {_goes(left.slope)} points a decade (R² {left.r2:.3f}, {left.n} alphas), "
-        f"the right one {_goes(right.slope)} (R² {right.r2:.3f}, {right.n} alphas)."
-    )
-
-
-def _goes(slope: float) -> str:
-    return f"{'rises' if slope >= 0 else 'falls'} by {abs(slope):.2f}"
-
-
-def _epochs(n: int, arm: ArmData, own: Mapping[str, tables.Table], files: Mapping[str, bytes]) -> list[str]:
-    if f"{arm.id}-epochs.svg" not in files:
-        return ["<p>No epoch is complete yet.</p>"]
-    caption = (
-        "Mean over seeds after each epoch's mixing, its band one standard deviation. "
-        "Choose lanes below; in the chart, the arrow keys read out an epoch."
-    )
-    table = _folded("The numbers by epoch", _table(own["by_epoch"], files))
-    return [_chart("epochs", n, arm, f"{arm.measure.capitalize()} by epoch", caption, files), table]
-
-
-def _bias(n: int, arm: ArmData, own: Mapping[str, tables.Table], files: Mapping[str, bytes]) -> list[str]:
-    if f"{arm.id}-bias.svg" not in files:
-        return []
-    caption = (
-        "How much structure each layer holds: the share of |W|² that lies in the prior's subspace (1: a prior layer), "
-        "or how far that part is from the prior's own weights. Beside a layer's name is the share of a random matrix."
-    )
-    table = _folded("The meter after the last epoch", _table(own["bias"], files))
-    return [_chart("bias", n, arm, "Bias meter by layer and epoch", caption, files), table]
-
-
-def _chart(kind: str, n: int, arm: ArmData, title: str, caption: str, files: Mapping[str, bytes]) -> str:
-    return (
-        f'<figure class="chart" id="{arm.id}-{kind}-chart" data-chart="{kind}" data-arm="{n}">'
-        f"<h3>{title}</h3><div class='controls'></div><div class='plot'></div><div class='legend'></div>"
-        f"<figcaption>{caption}</figcaption>{_downloads(title, f'{arm.id}-{kind}', ('png', 'svg'), files)}</figure>"
-    )
-
-
-def _weights(arm: ArmData, files: Mapping[str, bytes]) -> str:
-    if not isinstance(arm.weights, Weights):
-        return f"<p>{escape(arm.weights)}</p>"
-    found = arm.weights
-    what = f"{len(found.rows)} rows of {escape(found.layer)} as images"
-    cards = "".join(
-        f'<figure><img src="{_uri("png", png(pixels))}" alt="{what}: {escape(title)}">'
-        f"<figcaption>{escape(title)}</figcaption></figure>"
-        for title, pixels in found.images
-    )
-    rows = ", ".join(map(str, found.rows))
-    caption = (
-        f"Rows {rows} of {escape(found.layer)} folded into the shape of an image ({escape(found.where)}): "
-        "which pixels an output reads. Grey is 0, and each row is scaled by its largest weight. The larger alpha, the "
-        "more of the prior's small local pattern shows."
-    )
-    links = _downloads("First layer", f"{arm.id}-weights", ("png", "svg"), files)
-    return f"<p>{caption}</p><div class='weights'>{cards}</div>{links}"
-
-
-def _table(table: tables.Table, files: Mapping[str, bytes]) -> str:
-    return table.html() + _downloads(table.title, table.id, ("csv", "tex"), files)
-
-
-def _folded(title: str, content: str, *, printed: bool = False) -> str:
-    own = ' class="printed"' if printed else ""
-    return f"<details{own}><summary>{title}</summary>{content}</details>"
-
-
-def _downloads(title: str, name: str, suffixes: Sequence[str], files: Mapping[str, bytes]) -> str:
-    links = " ".join(
-        f'<a download="{name}.{suffix}" href="{_uri(suffix, files[f"{name}.{suffix}"])}" '
-        f'aria-label="{escape(title)} as {NAMES[suffix]}">{NAMES[suffix]}</a>'
-        for suffix in suffixes
-    )
-    return f'<p class="downloads">Download {links}</p>'
-
-
-def _uri(suffix: str, content: bytes) -> str:
-    return f"data:{TYPES[suffix]};base64,{base64.b64encode(content).decode()}"

@@ -186,7 +186,7 @@ def by_epoch(arm: ArmData) -> Table:
 
 
 def bias(arm: ArmData) -> Table | None:
-    """The bias meter after the last epoch, a line a lane and layer."""
+    """The bias meter after the last epoch, one line per lane and layer."""
     columns = [
         Column("model"), Column("layer"), Column("share", "r2"), Column("share of a random matrix", "alpha"),
         Column("distance to the prior", "r2"),

@@ -1,6 +1,6 @@
 """The first layer as pictures: rows of W, and of the prior's W_P, folded into the shape of an image.
 
-Only the rows that are shown are read from the checkpoint, so that one of many lanes costs little.
+Only the rows that are shown are read from the checkpoint, so one of many lanes costs little.
 """
 
 import io
@@ -54,7 +54,7 @@ def first_layer(arm: Arm) -> Weights | str:
 
 
 def _read(run: Run, path: Path) -> tuple[str, list[int], str, dict[Lane | None, np.ndarray]]:
-    """Name and rows of the layer, where they come from, and their pictures; None is the prior."""
+    """Name and rows of the layer, where they come from, and their pictures; a lane of None is the prior."""
     with safe_open(path, framework="numpy") as file:
         state = parse_json((file.metadata() or {})["state"])
         network = run.config.make_network(tuple(state["image"]), state["classes"])

@@ -18,9 +18,9 @@ import numpy as np
 from imlp.errors import DataError
 from imlp.files import expanded, reason, shown
 from imlp.train.data import cifar, fetch, folder, npz, shapes, store
-from imlp.train.data.dataset import Dataset, Image, Progress, silent
+from imlp.train.data.dataset import Dataset, Image, ProgressCallback, silent
 
-__all__ = ["NAMES", "Dataset", "Image", "Progress", "load", "silent"]
+__all__ = ["NAMES", "Dataset", "Image", "ProgressCallback", "load", "silent"]
 
 NAMES = ("shapes", *cifar.LAYOUTS)
 LABELS = ("fine", "coarse")
@@ -36,14 +36,14 @@ def load(
     seed: int = 0,
     image: Image | None = (3, 32, 32),
     labels: str = "fine",
-    progress: Progress = silent,
+    progress: ProgressCallback = silent,
 ) -> Dataset:
     """The data set of that name under `root` (see `store.data_root`), or at that path.
 
     `train_size` and `test_size` choose some of its images by `seed`; None takes all (of `shapes`: 10,000 and 2,000).
     Of the training images, `validation` are held out.
     `image` is what the network takes: folders of pictures are resized to it, any other set must have it
-    (None: whatever the set has). `labels="coarse"` gives CIFAR-100's 20 superclasses.
+    (None: whatever the set has). `labels="coarse"` selects CIFAR-100's 20 superclasses.
 
     >>> load("shapes", root="/tmp/imlp-example", train_size=20, test_size=10, seed=7).x.shape
     (20, 3, 32, 32)
@@ -53,7 +53,7 @@ def load(
     if labels == "coarse" and (str(name_or_path) in ("shapes", "cifar10") or str(name_or_path).endswith(".npz")):
         raise DataError(f"{name_or_path} has no coarse labels", "only cifar100 has; leave labels out")
     if str(name_or_path) == "shapes":
-        data = shapes.load(store.data_root(root), train_size, test_size, seed=seed, progress=progress)
+        data = shapes.dataset(store.data_root(root), train_size, test_size, seed=seed, progress=progress)
     elif (layout := cifar.LAYOUTS.get(str(name_or_path))) is not None:
         arrays = _cifar_arrays(layout, store.data_root(root), progress)
         data = cifar.dataset(layout, arrays, labels).take(train_size, test_size, seed=seed)
@@ -73,8 +73,8 @@ def load(
     return data.validate(validation, seed=seed) if validation else data
 
 
-def _cifar_arrays(layout: cifar.Layout, root: Path, progress: Progress) -> dict[str, np.ndarray]:
-    """From our cache, else from the official folder or archive beside it."""
+def _cifar_arrays(layout: cifar.Layout, root: Path, progress: ProgressCallback) -> dict[str, np.ndarray]:
+    """From our cache, otherwise from the official folder or archive beside it."""
     cached = fetch.cache_file(layout, root)
     if cached.is_file():
         return store.read(cached)
@@ -84,7 +84,7 @@ def _cifar_arrays(layout: cifar.Layout, root: Path, progress: Progress) -> dict[
     return cifar.read(found, layout, progress=progress)[1]
 
 
-def _from_path(path: Path, seed: int, image: Image | None, labels: str, progress: Progress) -> Dataset:
+def _from_path(path: Path, seed: int, image: Image | None, labels: str, progress: ProgressCallback) -> Dataset:
     if not path.exists():
         problem = f"there is no data set and no file or folder called {shown(path)!r}"
         raise DataError(problem, f"name {', '.join(NAMES)}, a folder, an .npz or a CIFAR .tar.gz")
@@ -92,14 +92,14 @@ def _from_path(path: Path, seed: int, image: Image | None, labels: str, progress
         for layout in cifar.LAYOUTS.values():
             if (found := cifar.find(layout, path)) is not None:
                 return _cifar_at(found, layout, labels, progress)
-        return folder.load(path, image or (3, 32, 32), seed=seed, progress=progress)
+        return folder.read(path, image or (3, 32, 32), seed=seed, progress=progress)
     if path.suffix == ".npz":
-        return npz.load(path)
+        return npz.read(path)
     if path.name.endswith((".tar.gz", ".tgz", ".tar")):
         return _cifar_at(path, None, labels, progress)
     raise DataError(f"{path} is of no known type", "give a folder, an .npz, or a .tar.gz with CIFAR's files")
 
 
-def _cifar_at(path: Path, layout: cifar.Layout | None, labels: str, progress: Progress) -> Dataset:
+def _cifar_at(path: Path, layout: cifar.Layout | None, labels: str, progress: ProgressCallback) -> Dataset:
     found, arrays = cifar.read(path, layout, progress=progress)
     return cifar.dataset(found, arrays, labels)

@@ -1,29 +1,24 @@
 """CIFAR-10 and CIFAR-100 as their authors publish them: the python and the binary version, in a folder or a tar.gz.
 
-The python version consists of pickles, and a pickle can run any program. These are read by an unpickler that knows
-NumPy arrays, bytes, strings, numbers, lists and dicts, and refuses everything else by name. (torchvision's reader,
-which the tests compare this one with, unpickles without such a limit, and needs torch.)
-Archives are read in memory: nothing in them is ever written to a path of their choosing.
+The python version consists of pickles, which `cifar_pickle` reads without running what is in them. Archives
+are read in memory: nothing in them is ever written to a path of their choosing.
 """
 
-import io
-import pickle
 import tarfile
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from imlp.errors import DataError
-from imlp.train.data.dataset import Dataset, Progress, silent
+from imlp.train.data.cifar_pickle import AGAIN, cause, unpickle
+from imlp.train.data.dataset import Dataset, ProgressCallback, silent
 
 PIXELS = 3 * 32 * 32
 LARGEST_MEMBER = 2**28  # bytes; the largest file of either set takes 154 MB
-AGAIN = "fetch it again: data fetch, or download and unpack the archive once more"
 
 
 @dataclass(frozen=True)
@@ -123,7 +118,7 @@ def find(layout: Layout, root: Path) -> Path | None:
     return next((root / archive for archive in layout.archives if (root / archive).is_file()), None)
 
 
-def read(path: Path, layout: Layout | None = None, *, progress: Progress = silent) -> tuple[Layout, Arrays]:
+def read(path: Path, layout: Layout | None = None, *, progress: ProgressCallback = silent) -> tuple[Layout, Arrays]:
     """The set in a folder or an archive, python or binary version (`layout` None: whichever of the two it holds)."""
     layouts = [layout] if layout is not None else list(LAYOUTS.values())
     wanted = {file for known in layouts for file in (*known.python_files, *known.binary_files)}
@@ -138,7 +133,7 @@ def read(path: Path, layout: Layout | None = None, *, progress: Progress = silen
     raise DataError(f"{path} holds no CIFAR", f"it must contain one of {expected}")
 
 
-def read_tar(path: Path, wanted: Iterable[str], *, progress: Progress = silent) -> dict[str, bytes]:
+def read_tar(path: Path, wanted: Iterable[str], *, progress: ProgressCallback = silent) -> dict[str, bytes]:
     """Those files of an archive whose names, without their folders, are wanted."""
     wanted, found = set(wanted), {}
     try:
@@ -154,7 +149,7 @@ def read_tar(path: Path, wanted: Iterable[str], *, progress: Progress = silent) 
                     found[name] = b"" if file is None else file.read()
                 progress(f"reading {path.name}", raw.tell(), total)
     except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
-        raise DataError(f"{path} is not a whole tar archive: {_reason(error)}", AGAIN) from error
+        raise DataError(f"{path} is not a whole tar archive: {cause(error)}", AGAIN) from error
     return found
 
 
@@ -174,7 +169,7 @@ def _read_file(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise DataError(f"cannot read {path}: {_reason(error)}", "make it readable") from error
+        raise DataError(f"cannot read {path}: {cause(error)}", "make it readable") from error
 
 
 def decode(layout: Layout, files: Mapping[str, bytes], source: Path) -> Arrays:
@@ -261,65 +256,3 @@ def _class_names(layout: Layout, files: Mapping[str, bytes], kind: str, binary: 
     ):
         raise DataError(f"{where} does not name the {layout.n_classes[kind]} classes", AGAIN)
     return names
-
-
-_RECONSTRUCT = np.zeros(0).__reduce__()[0]  # its module is called numpy.core or numpy._core, as the version has it
-
-
-def _latin1(text: str, encoding: str) -> bytes:
-    """How protocol 2 spells bytes: `_codecs.encode(text, "latin1")`, and with no other codec."""
-    if encoding not in ("latin1", "latin-1"):
-        raise pickle.UnpicklingError(f"it asks for the codec {encoding!r}, which no batch of images needs")
-    return text.encode("latin1")
-
-
-def _dtype(code: str, align: int = 0, copy: int = 0) -> np.dtype:
-    """Python 2 wrote the flags as 0 and 1, which newer versions of NumPy warn about."""
-    return np.dtype(code, align=bool(align), copy=bool(copy))
-
-
-class _Unpickler(pickle.Unpickler):
-    """Admits what a CIFAR batch is made of; any other name in a pickle is a program that somebody wants run."""
-
-    ADMITTED: Mapping[tuple[str, str], Any] = MappingProxyType(
-        {
-            ("numpy.core.multiarray", "_reconstruct"): _RECONSTRUCT,
-            ("numpy._core.multiarray", "_reconstruct"): _RECONSTRUCT,
-            ("numpy", "ndarray"): np.ndarray,
-            ("numpy", "dtype"): _dtype,
-            ("_codecs", "encode"): _latin1,
-        }
-    )
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in self.ADMITTED:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no batch of images needs")
-        return self.ADMITTED[module, name]
-
-
-def unpickle(content: bytes, where: Path) -> dict[str, Any]:
-    """The dict in a CIFAR pickle, with its keys as text.
-
-    >>> unpickle(pickle.dumps({b"labels": [6, 9]}), Path("data_batch_1"))
-    {'labels': [6, 9]}
-    """
-    try:
-        value = _Unpickler(io.BytesIO(content), encoding="latin1").load()
-    except Exception as error:  # a damaged pickle can fail in any way; none of them is worth more than its reason
-        raise DataError(f"{where} is refused or damaged: {_reason(error)}", AGAIN) from error
-    if not isinstance(value, dict):
-        raise DataError(f"{where} holds a {type(value).__name__}, not a dict", AGAIN)
-    return {_text(key): _text(entry) for key, entry in value.items()}
-
-
-def _text(value: Any) -> Any:
-    """Text from the bytes that other writers of these files use for it."""
-    if isinstance(value, bytes):
-        return value.decode("latin1")
-    if isinstance(value, list):
-        return [_text(entry) for entry in value]
-    return value
-
-
-def _reason(error: Exception) -> str:
-    return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__

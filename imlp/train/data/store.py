@@ -15,7 +15,7 @@ from imlp.files import cache_folder, expanded, make_folder, reason, shown, write
 
 
 def data_root(root: str | Path | None = None) -> Path:
-    """`root`, else the environment's IMLP_DATA, else the user's cache folder."""
+    """`root` if given, otherwise the environment's IMLP_DATA, otherwise the user's cache folder."""
     if root is not None:
         return expanded(root)
     if given := os.environ.get("IMLP_DATA"):

@@ -1,0 +1,154 @@
+"""The paper's four networks, with the sizes of its tables as defaults."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from imlp import kinds
+from imlp.errors import SpecError
+from imlp.networks.language import Block, Image, Layer, Network, Norm
+from imlp.spec import Conv, Shared
+
+
+def cnn(
+    image: Sequence[int] = kinds.IMAGE,
+    classes: int = 10,
+    *,
+    width: int | Sequence[int] = 1024,
+    strides: Sequence[int] = (1, 2, 2, 2, 2, 1),
+    kernel: int = 3,
+    learned_norm: bool = False,
+    activated: Sequence[int] | None = None,
+    interpolated: Iterable[str] | None = None,
+) -> Network:
+    """S-CNN and S-MLP (table 2): a convolution for each of `strides`, each with `width` outputs in all.
+
+    `activated` are the numbers of the layers, counted from 1, that LayerNorm and GELU follow: all but the last unless
+    given. The caption of table 2 has them after "Layers-1 and Layers-5", which may also be read as (1, 5).
+
+    Erratum: the text says stride 2 throughout, but the shapes of table 2 need strides 1, 2, 2, 2, 2, 1.
+    """
+    layers = _convolutions(_image(image), width, strides, kernel, learned_norm)
+    numbers = range(1, len(layers)) if activated is None else _layer_numbers(activated, len(layers))
+    layers = [
+        layer if n in numbers else replace(layer, norm=None, activation=None) for n, layer in enumerate(layers, start=1)
+    ]
+    return Network("cnn", _image(image), classes, (Block("trunk", tuple(layers)),)).interpolating(interpolated)
+
+
+def mixer(
+    image: Sequence[int] = kinds.IMAGE,
+    classes: int = 10,
+    *,
+    patch: int = 8,
+    channels: int = 128,
+    depth: int = 2,
+    token_hidden: int | None = None,
+    channel_hidden: int | None = None,
+    residual: bool = True,
+    learned_norm: bool = False,
+    interpolated: Iterable[str] | None = None,
+) -> Network:
+    """MLP-Mixer and its I-MLP (table 3): `W~ P`, then `depth` times `W~ T`, `T W~` and `W~`, `W~`.
+
+    Each pair is `x + mix(LN(x))`, or `mix(LN(x))` with `residual=False`; `hidden` sizes are those inside a pair.
+    """
+    embed = kinds.make("patch-embed", image=_image(image), patch=patch, dim=channels)
+    patches, norm = embed.matrix_shape[0] // channels, Norm(channels, learned_norm)
+    sizes = {"patches": patches, "dim": channels, "hidden": token_hidden}
+    tokens = [(kind, kinds.make(kind, **sizes)) for kind in ("token-mix-in", "token-mix-out")]
+    hidden = channel_hidden or channels
+    mixes = [("channel-mix", Shared(patches, *ends)) for ends in ((channels, hidden), (hidden, channels))]
+    blocks = [Block("embed", (Layer("embed", embed, "patch-embed"),))]
+    for b in range(1, depth + 1):
+        for name, ((kind1, spec1), (kind2, spec2)) in (("token", tokens), ("channel", mixes)):
+            first = Layer(f"block{b}.{name}1", spec1, kind1, activation="gelu")
+            second = Layer(f"block{b}.{name}2", spec2, kind2)
+            blocks.append(Block(f"block{b}.{name}", (first, second), norm, residual))
+    network = Network("mixer", _image(image), classes, tuple(blocks), norm, rows=patches)
+    return network.interpolating(interpolated)
+
+
+def mlp1(
+    image: Sequence[int] = kinds.IMAGE,
+    classes: int = 10,
+    *,
+    width: int = 1024,
+    depth: int = 14,
+    strides: Sequence[int] = (1, 2, 2, 2, 2, 1),
+    kernel: int = 3,
+    learned_norm: bool = True,
+    interpolated: Iterable[str] | None = None,
+) -> Network:
+    """MLP-1 (appendix H): `depth` hidden layers, of which the first have an S-CNN as prior, one for each of `strides`.
+
+    The prior ends there, with a head of its own; the layers above are the I-MLP's alone. Norm and GELU follow every
+    hidden layer, in the prior too.
+    """
+    layers = _convolutions(_image(image), width, strides, kernel, learned_norm)
+    layers += [
+        Layer(f"dense{n}", Shared(1, width, width), "dense", Norm(width, learned_norm), "gelu", False, dense_only=True)
+        for n in range(len(layers) + 1, depth + 1)
+    ]
+    return Network("mlp1", _image(image), classes, (Block("trunk", tuple(layers)),)).interpolating(interpolated)
+
+
+def mlp2(
+    image: Sequence[int] = kinds.IMAGE,
+    classes: int = 10,
+    *,
+    first_channels: int = 12,
+    first_stride: int = 2,
+    width: int = 1024,
+    depth: int = 6,
+    kernel: int = 3,
+    learned_norm: bool = True,
+    interpolated: Iterable[str] | None = ("conv1",),
+) -> Network:
+    """MLP-2 (appendix H): a wide first layer, which alone is interpolated, and `depth - 1` layers of `width`.
+
+    The rest of its prior continues as an S-CNN: stride 2 until 2 x 2 pixels are left, and stride 1 from there.
+    """
+    first = Conv(_image(image), first_channels, kernel, first_stride, kernel // 2)
+    size, strides = min(first.out_shape[1:]), [first_stride]
+    for _ in range(depth - 1):
+        strides.append(2 if size > 2 else 1)
+        size = -(-size // strides[-1])
+    widths = [first.matrix_shape[0]] + [width] * (depth - 1)
+    layers = _convolutions(_image(image), widths, strides, kernel, learned_norm)
+    return Network("mlp2", _image(image), classes, (Block("trunk", tuple(layers)),)).interpolating(interpolated)
+
+
+def _layer_numbers(numbers: Sequence[int], n: int) -> Sequence[int]:
+    if not isinstance(numbers, Sequence) or isinstance(numbers, str) or any(k not in range(1, n + 1) for k in numbers):
+        raise SpecError(f"activated is {numbers!r}", f"give a list of layers from 1 to {n}, for example [1, {n - 1}]")
+    return numbers
+
+
+def _image(shape: Sequence[int]) -> Image:
+    if len(shape) != 3:
+        raise SpecError(f"image is {shape!r}", "give (channels, height, width)")
+    c, h, w = shape
+    return c, h, w
+
+
+def _convolutions(
+    shape: Image, width: int | Sequence[int], strides: Sequence[int], kernel: int, learned_norm: bool
+) -> list[Layer]:
+    """`conv1`, `conv2`, ...: as many channels as make a convolution as wide as the dense layer beside it."""
+    widths = [width] * len(strides) if isinstance(width, int) else list(width)
+    if len(widths) != len(strides):
+        raise SpecError(f"{len(widths)} widths for {len(strides)} strides", "give as many of each, or a single width")
+    layers = []
+    for n, (m_out, stride) in enumerate(zip(widths, strides, strict=True), start=1):
+        one = Conv(shape, 1, kernel, stride, kernel // 2)
+        _, h, w = one.out_shape
+        if m_out < h * w or m_out % (h * w):
+            raise SpecError(
+                f"conv{n}: the dense layer has {m_out} outputs, but a convolution onto {h} x {w} pixels has a multiple "
+                f"of {h * w}",
+                f"use a width of {max(1, m_out // (h * w)) * h * w}, or other strides",
+            )
+        spec = replace(one, out_channels=m_out // (h * w))
+        layers.append(Layer(f"conv{n}", spec, "conv", Norm(m_out, learned_norm), "gelu"))
+        shape = spec.out_shape
+    return layers

@@ -1,0 +1,117 @@
+"""The section of the page about one arm: its results, charts, first layer, runs and settings."""
+
+from collections.abc import Mapping, Sequence
+from html import escape
+
+from imlp.study.report import tables
+from imlp.study.report.data import ArmData, SearchData
+from imlp.study.report.html_parts import data_uri, downloads, folded, table_with_files
+from imlp.study.report.weights import Weights, png
+from imlp.study.two_lines import V
+
+
+def arm_section(n: int, arm: ArmData, searches: Sequence[SearchData], files: Mapping[str, bytes]) -> str:
+    """The section of the page about arm `n`."""
+    own = tables.of_arm(arm)
+    parts = [
+        f'<section class="arm" id="{arm.id}" aria-labelledby="{arm.id}-title">',
+        f'<h2 id="{arm.id}-title">{escape(arm.name)}</h2>',
+        *_held_out(arm, searches),
+        table_with_files(own["results"], files),
+        *_alpha(n, arm, own, files),
+        *_epochs(n, arm, own, files),
+        *_bias(n, arm, own, files),
+        "<h3>First layer</h3>",
+        _weights(arm, files),
+        "<h3>Record</h3>",
+        table_with_files(own["runs"], files),
+        folded("Settings", table_with_files(own["settings"], files), printed=True),
+        folded("Environment", table_with_files(own["environment"], files), printed=True),
+        "</section>",
+    ]
+    return "\n".join(parts)
+
+
+def _held_out(arm: ArmData, searches: Sequence[SearchData]) -> list[str]:
+    if arm.measure != "validation accuracy":
+        return []
+    links = [f' (<a href="#{search.id}">{escape(search.name)}</a>)' for search in searches if search.holds(arm)]
+    about = "every accuracy here is on training images that were held out, none on the test images."
+    return [f"<p>Trials of a search{''.join(links)}: {about}</p>"]
+
+
+def _alpha(n: int, arm: ArmData, own: Mapping[str, tables.Table], files: Mapping[str, bytes]) -> list[str]:
+    if f"{arm.id}-alpha.svg" not in files:
+        return []
+    caption = "Mean and standard deviation over seeds. The axis is logarithmic but for its first part, which reaches 0."
+    lines = "".join(f"<p>{_sentence(series.name, series.fit)}</p>" for series in arm.series if series.fit)
+    few = "A fit of two lines needs at least five alphas above 0 in a series."
+    fits = (
+        lines + folded("The fits as a table", table_with_files(own["fits"], files))
+        if lines
+        else f"<p class='quiet'>{few}</p>"
+    )
+    return [_chart("alpha", n, arm, f"{arm.measure.capitalize()} against alpha", caption, files), fits]
+
+
+def _sentence(name: str, fit: V) -> str:
+    left, right = fit.left, fit.right
+    return (
+        f"Mixed {escape(name)}: two straight lines in log<sub>10</sub>(alpha) meet at alpha {fit.alpha:.2g} with "
+        f"{fit.accuracy:.2f} %; the left one {_goes(left.slope)} points a decade (R² {left.r2:.3f}, {left.n} alphas), "
+        f"the right one {_goes(right.slope)} (R² {right.r2:.3f}, {right.n} alphas)."
+    )
+
+
+def _goes(slope: float) -> str:
+    return f"{'rises' if slope >= 0 else 'falls'} by {abs(slope):.2f}"
+
+
+def _epochs(n: int, arm: ArmData, own: Mapping[str, tables.Table], files: Mapping[str, bytes]) -> list[str]:
+    if f"{arm.id}-epochs.svg" not in files:
+        return ["<p>No epoch is complete yet.</p>"]
+    caption = (
+        "Mean over seeds after each epoch's mixing, its band one standard deviation. "
+        "Choose lanes below; in the chart, the arrow keys read out an epoch."
+    )
+    table = folded("The numbers by epoch", table_with_files(own["by_epoch"], files))
+    return [_chart("epochs", n, arm, f"{arm.measure.capitalize()} by epoch", caption, files), table]
+
+
+def _bias(n: int, arm: ArmData, own: Mapping[str, tables.Table], files: Mapping[str, bytes]) -> list[str]:
+    if f"{arm.id}-bias.svg" not in files:
+        return []
+    caption = (
+        "How much structure each layer holds: the share of |W|² that lies in the prior's subspace (1: a prior layer), "
+        "or how far that part is from the prior's own weights. Beside a layer's name is the share of a random matrix."
+    )
+    table = folded("The meter after the last epoch", table_with_files(own["bias"], files))
+    return [_chart("bias", n, arm, "Bias meter by layer and epoch", caption, files), table]
+
+
+def _chart(kind: str, n: int, arm: ArmData, title: str, caption: str, files: Mapping[str, bytes]) -> str:
+    return (
+        f'<figure class="chart" id="{arm.id}-{kind}-chart" data-chart="{kind}" data-arm="{n}">'
+        f"<h3>{title}</h3><div class='controls'></div><div class='plot'></div><div class='legend'></div>"
+        f"<figcaption>{caption}</figcaption>{downloads(title, f'{arm.id}-{kind}', ('png', 'svg'), files)}</figure>"
+    )
+
+
+def _weights(arm: ArmData, files: Mapping[str, bytes]) -> str:
+    if not isinstance(arm.weights, Weights):
+        return f"<p>{escape(arm.weights)}</p>"
+    found = arm.weights
+    what = f"{len(found.rows)} rows of {escape(found.layer)} as images"
+    cards = "".join(
+        f'<figure><img src="{data_uri("png", png(pixels))}" alt="{what}: {escape(title)}">'
+        f"<figcaption>{escape(title)}</figcaption></figure>"
+        for title, pixels in found.images
+    )
+    rows = ", ".join(map(str, found.rows))
+    caption = (
+        f"Rows {rows} of {escape(found.layer)} folded into the shape of an image ({escape(found.where)}): "
+        "which pixels an output reads. Grey is 0, and each row is scaled by its largest weight. The larger alpha, the "
+        "more of the prior's small local pattern shows."
+    )
+    links = downloads("First layer", f"{arm.id}-weights", ("png", "svg"), files)
+    return f"<p>{caption}</p><div class='weights'>{cards}</div>{links}"
