@@ -99,7 +99,7 @@ def test_the_interpolation_step_layer_by_layer():
             np.testing.assert_array_equal(new[1:], old[1:])
     for name in ("head.weight", "head.bias"):
         np.testing.assert_array_equal(after.parameters[name], before.parameters[name])
-    for group in ("first", "second"):
+    for group in ("first_moments", "second_moments"):
         for name, moment in getattr(before, group).items():
             np.testing.assert_array_equal(getattr(after, group)[name], moment)
 
@@ -202,7 +202,7 @@ def test_lanes_start_alike_train_as_if_alone_and_can_be_selected():
     chosen = reference.select(lanes, [1, 2])
     assert chosen.lanes == 2
     assert chosen.step == 4
-    for group in ("parameters", "first", "second"):
+    for group in ("parameters", "first_moments", "second_moments"):
         for name, array in getattr(alone, group).items():
             np.testing.assert_allclose(getattr(chosen, group)[name][0], array, rtol=0, atol=1e-12)
     with pytest.raises(ArrayError, match="there is no lane 3; the lanes are 0 to 2"):
