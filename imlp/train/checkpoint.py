@@ -72,7 +72,7 @@ def newest(folder: Path, warn: Callable[[str], None]) -> tuple[dict[str, np.ndar
         except DAMAGED as error:
             warn(f"the checkpoint {path} is damaged ({error}); going back to the one before it")
     if paths:
-        raise RunError(f"no checkpoint in {folder} is whole", "start the run anew: with --again, or in another folder")
+        raise RunError(f"no checkpoint in {folder} is whole", "start the run again: with --again, or in another folder")
     return None
 
 

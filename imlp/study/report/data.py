@@ -11,10 +11,12 @@ import numpy as np
 
 from imlp.errors import RunError
 from imlp.study.report.weights import Weights, first_layer
-from imlp.study.scores import MEND, NUMBER, Arm, Run, constant_alpha, read_json
+from imlp.study.scores import Arm, constant_alpha
 from imlp.study.two_lines import V, fit_v
 from imlp.train.callbacks import Row
 from imlp.train.config import Lane
+from imlp.train.run_folder import RunFolder
+from imlp.train.run_reader import NUMBER, RUN_AGAIN, Run, read_json
 
 
 @dataclass(frozen=True)
@@ -264,8 +266,8 @@ def _check_layers(arm: Arm) -> None:
     for run in arm.runs:
         for row in (row for row in run.rows if row["lane"] != "prior"):
             if missing := [layer for layer in layers if layer not in row["bias"]]:
-                where = f"{run.folder / 'metrics.jsonl'}: epoch {row['epoch']}, lane {row['lane']}"
-                raise RunError(f"cannot read {where}: the bias of {missing[0]!r} is missing", MEND)
+                where = f"{RunFolder(run.folder).metrics}: epoch {row['epoch']}, lane {row['lane']}"
+                raise RunError(f"cannot read {where}: the bias of {missing[0]!r} is missing", RUN_AGAIN)
 
 
 def _series(arm: Arm) -> tuple[list[Series], dict[Lane, int]]:
