@@ -1,7 +1,8 @@
 """The interface that both backends implement, and the way to get one by name.
 
 A backend is a module: `imlp.reference` (NumPy and SciPy, float64, made to be read) or `imlp.accel` (PyTorch, made
-to be fast). The trainer only knows the verbs below.
+to be fast). The training loop computes through the verbs below alone; what concerns the machine (devices, threads,
+memory) and exported networks asks torch itself, where torch is what computes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,7 +34,7 @@ class Backend(Protocol):
     def interpolate(
         self, dense: Array, spec: Spec, weight: Array | None, alpha: Any, *, mode: str = "interpolate"
     ) -> Array:
-        """`(1 - alpha) W + alpha W_P`, or `W + alpha W_P` with `mode="add"`; one alpha, or one a lane."""
+        """`(1 - alpha) W + alpha W_P`, or `W + alpha W_P` with `mode="add"`; one alpha, or one per lane."""
 
     def project(self, dense: Array, spec: Spec) -> Array | None:
         """The weight whose matrix is nearest to `W` in least squares."""
@@ -93,7 +94,7 @@ class Backend(Protocol):
         """A new model of exactly these lanes."""
 
     def export(self, model: Model) -> dict[str, Any]:
-        """Everything that it takes to go on exactly, as `numpy.ndarray` by name."""
+        """Everything that it takes to continue exactly, as `numpy.ndarray` by name."""
 
     def load(
         self, network: Network, arrays: Mapping[str, Any], *, dense: bool, dtype: Any = None, device: Any = None

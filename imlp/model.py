@@ -20,15 +20,15 @@ Arrays = dict[str, Any]  # by parameter name: numpy.ndarray in the reference, to
 class Model:
     """A prior, or an I-MLP (`dense`): one, or `lanes` of them along a leading axis of every parameter.
 
-    `first` and `second` are Adam's moments, `step` the number of steps taken. The verbs change a model in place.
+    The moments are Adam's, `step` is the number of steps taken. The verbs change a model in place.
     """
 
     network: Network
     dense: bool
     lanes: int | None
     parameters: Arrays
-    first: Arrays
-    second: Arrays
+    first_moments: Arrays
+    second_moments: Arrays
     step: int = 0
     scratch: Arrays = field(default_factory=dict, repr=False)  # room that a backend keeps from step to step
 
@@ -41,7 +41,7 @@ class Model:
     def select(self, lanes: Sequence[int]) -> "Model":
         """A new model of exactly these lanes, moments included."""
         chosen = lanes_chosen(self, lanes)
-        groups = (self.parameters, self.first, self.second)
+        groups = (self.parameters, self.first_moments, self.second_moments)
         parameters, first, second = ({name: array[chosen] for name, array in group.items()} for group in groups)
         return Model(self.network, self.dense, len(chosen), parameters, first, second, self.step)
 
@@ -137,7 +137,7 @@ def exported(model: Model, to_numpy: Callable[[Any], np.ndarray]) -> dict[str, n
 
 def shared(model: Model, to_numpy: Callable[[Any], np.ndarray]) -> dict[str, np.ndarray]:
     """The same, but not copied where that can be: what changes the model changes them."""
-    groups = {"": model.parameters, "adam.first.": model.first, "adam.second.": model.second}
+    groups = {"": model.parameters, "adam.first.": model.first_moments, "adam.second.": model.second_moments}
     arrays = {prefix + name: to_numpy(array) for prefix, group in groups.items() for name, array in group.items()}
     return arrays | {"adam.step": np.array(model.step)}
 
@@ -176,7 +176,7 @@ def not_finite(model: Model) -> dict[int, str]:
     """
     found: dict[int, str] = {}
     for name in model.parameters:
-        for group in (model.parameters, model.first, model.second):
+        for group in (model.parameters, model.first_moments, model.second_moments):
             lanes = [group[name]] if model.lanes is None else group[name]
             for lane, own in enumerate(lanes):
                 if lane not in found and not (abs(own) < np.inf).all():

@@ -18,8 +18,8 @@ def adam(
     torch._fused_adam_(
         parameters,
         [_stored_as(p, g) for p, g in zip(parameters, grads.values(), strict=True)],
-        [model.first[name] for name in names],
-        [model.second[name] for name in names],
+        [model.first_moments[name] for name in names],
+        [model.second_moments[name] for name in names],
         [],
         [t] * len(names),
         lr=lr,

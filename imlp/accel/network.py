@@ -196,7 +196,7 @@ def _laid_out(model: Model) -> Model:
     for layer in () if model.dense else model.network.layers:
         name = f"{layer.name}.weight"
         if name in model.parameters and (found := way(layer.spec, model.parameters[name].device)):
-            for group in (model.parameters, model.first, model.second):
+            for group in (model.parameters, model.first_moments, model.second_moments):
                 group[name] = found.stored(group[name])
     if model.lanes is not None:
         model.parameters = {name: _aligned(stack) for name, stack in model.parameters.items()}
@@ -216,7 +216,7 @@ def _one_by_one(model: Model) -> list[Model]:
     """Each lane as a model of its own, which shares its numbers and the room for gradients; or the model itself."""
     if model.lanes is None:
         return [model]
-    groups = (model.parameters, model.first, model.second)
+    groups = (model.parameters, model.first_moments, model.second_moments)
     unbound = [{name: stack.unbind() for name, stack in group.items()} for group in groups]
     lanes = []
     for lane in range(model.lanes):

@@ -14,7 +14,7 @@ def adam(model: Model, grads: dict[str, np.ndarray], *, lr: float, betas: tuple[
     (beta1, beta2), model.step = betas, model.step + 1
     t = model.step
     for name, g in grads.items():
-        p, m, v = model.parameters[name], model.first[name], model.second[name]
+        p, m, v = model.parameters[name], model.first_moments[name], model.second_moments[name]
         m *= beta1
         m += (1 - beta1) * g
         v *= beta2

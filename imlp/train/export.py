@@ -1,4 +1,4 @@
-"""A trained network for others: plain arrays, or a plain `torch.nn.Module` that needs nothing of ours.
+"""A trained network for others: plain arrays, or a plain `torch.nn.Module` that does not need this package.
 
 What comes out takes images as `(N, channels, height, width)`, black 0 and white 1: the standardisation of the training
 data is folded into the first layer, `W (x - mean) / std + b = (W / std) x + (b - W (mean / std))`.

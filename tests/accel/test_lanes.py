@@ -60,7 +60,7 @@ def trained(name, chosen, dtype):
     for layer in network.interpolated:
         weights = (m.parameters[f"{layer}.weight"] for m in (model, prior))
         found += accel.measure(next(weights), network.layer(layer).spec, next(weights))
-    found += [*model.parameters.values(), *model.first.values(), *model.second.values()]
+    found += [*model.parameters.values(), *model.first_moments.values(), *model.second_moments.values()]
     return [[accel.to_numpy(array[k]).tobytes() for array in found] for k in range(len(chosen))]
 
 
