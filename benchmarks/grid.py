@@ -16,8 +16,8 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from imlp.about import facts_of_this_machine
 from imlp.commands.reproduce import CIFAR, EVALUATION
+from imlp.machine import facts_of_this_machine
 from imlp.study.sweep import lanes_of
 from imlp.train.config import Config, Lane
 from imlp.train.data import Dataset

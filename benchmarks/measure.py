@@ -13,8 +13,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from imlp.about import facts_of_this_machine
 from imlp.errors import ConfigError, ImlpError
+from imlp.machine import facts_of_this_machine
 
 console = Console(highlight=False, width=110)
 

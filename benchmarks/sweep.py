@@ -18,9 +18,9 @@ import typer
 from measure import console, print_machine, run, table
 from safetensors.numpy import load_file
 
-from imlp.study.scores import Run, find_runs
 from imlp.study.sweep import alphas_of
-from imlp.train import checkpoint
+from imlp.train.run_folder import RunFolder
+from imlp.train.run_reader import Run, find_runs
 
 ALPHAS = "0,1e-4..1:7log"
 ROOT = Path(__file__).parents[1]
@@ -35,7 +35,7 @@ def timed(*arguments: object) -> float:
 
 def steps_of_prior(runs: list[Run]) -> int:
     """How many steps a prior was trained for, by Adam's own count."""
-    newest = [checkpoint.found(run.folder / "checkpoint")[0] for run in runs]
+    newest = [RunFolder(run.folder).checkpoints()[0] for run in runs]
     return sum(int(load_file(path)["prior/adam.step"]) for path in newest)
 
 

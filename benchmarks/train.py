@@ -71,20 +71,20 @@ class Ours:
 
     def __init__(self, data: Dataset, config: Config, folder: Path):
         self.trainer = Trainer(config, data, folder)
-        self.trainer.state = self.trainer._new_state()
-        self.trainer._place_data()
+        self.trainer.state = self.trainer.states.new()
+        self.trainer.place_images()
         self.order = torch.randperm(len(data.x)).numpy()
 
     def train(self, steps: int) -> None:
         state = self.trainer.state
         for _ in range(steps):
             start = state.step * BATCH % (len(self.order) - BATCH)
-            self.trainer._step(self.order[start : start + BATCH])
+            self.trainer.step(self.order[start : start + BATCH])
             state.step += 1
 
     def interpolate(self, alpha: float) -> None:
         state = self.trainer.state
-        self.trainer.mixer.mix(self.trainer.backend, state.lanes, state.prior, [0], [0], 0)
+        self.trainer.interpolation.interpolate(self.trainer.backend, state.lanes, state.prior, [0], [0], 0)
 
 
 def seconds(function: Any, *arguments: Any) -> float:

@@ -4,10 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors.numpy import load_file
 
+from imlp.train.callbacks import Callback
 from imlp.train.config import Config, from_mapping
 from imlp.train.data import Dataset
 from imlp.train.loop import Trainer
+from imlp.train.run_folder import RunFolder
 
 OPTIONS = {"width": 64, "strides": (1, 2, 2)}
 
@@ -39,6 +42,9 @@ def lanes(*alphas: Any, **common: Any) -> list[dict[str, Any]]:
     return [{"alpha": str(alpha), **common, **own} for alpha, own in pairs]
 
 
+MANY_LANES = lanes(0, ("0.3", {"every": "3"}), "decay:0.5:2", (1, {"mode": "add", "head": True}))
+
+
 def run(folder: Path, *callbacks: Any, resume: bool = False, **settings: Any) -> Trainer:
     trainer = Trainer(config(**settings), data(), folder, callbacks)
     trainer.run(resume=resume)
@@ -49,3 +55,39 @@ def weights(trainer: Trainer, lane: int) -> dict[str, np.ndarray]:
     """The parameters of one lane as arrays."""
     index = trainer.state.active.index(lane)
     return {name: trainer.backend.to_numpy(p)[index] for name, p in trainer.state.lanes.parameters.items()}
+
+
+class StopAt(Callback):
+    """Asks the run to stop after so many steps, as a signal's handler does."""
+
+    def __init__(self, steps: int):
+        self.left = steps
+
+    def stepped(self, trainer: Trainer, images: int) -> None:
+        self.left -= 1
+        if self.left == 0:
+            trainer.stop_requested = "SIGINT"
+
+
+class Warnings(Callback):
+    """Keeps what the run warns of."""
+
+    def __init__(self):
+        self.texts = []
+
+    def warned(self, text: str) -> None:
+        self.texts.append(text)
+
+
+def outcome(folder: Path) -> tuple[bytes, dict[str, np.ndarray]]:
+    """The metrics to the byte, and every array of the last checkpoint."""
+    return RunFolder(folder).metrics.read_bytes(), load_file(RunFolder(folder).checkpoints()[0])
+
+
+def assert_same_outcome(one: Path, other: Path) -> None:
+    """The same bits, as if nothing had happened to one of them."""
+    (metrics, arrays), (other_metrics, other_arrays) = outcome(one), outcome(other)
+    assert metrics == other_metrics
+    assert arrays.keys() == other_arrays.keys()
+    for name, array in arrays.items():
+        assert array.tobytes() == other_arrays[name].tobytes(), name

@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from imlp.about import facts_of_this_machine
 from imlp.commands.console import out, print_json
+from imlp.machine import facts_of_this_machine
 
 
 def info(json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False) -> None:

@@ -8,7 +8,8 @@ import typer
 from imlp.commands.console import out
 from imlp.errors import FileError, RunError
 from imlp.files import check_path
-from imlp.study.scores import read_run
+from imlp.train.run_folder import PICTURE, RunFolder
+from imlp.train.run_reader import read_run
 
 
 def plot(
@@ -20,11 +21,11 @@ def plot(
     """Draw a run: accuracy and inductive bias, epoch by epoch."""
     from imlp import plot as drawing  # matplotlib takes a second to import
 
-    path = out_file or run / "run.png"
+    path = out_file or run / PICTURE
     if path.suffix not in (".png", ".svg", ".pdf"):
         raise FileError(f"{path} does not end in a known type", "use .png, .svg or .pdf")
     check_path(path)
-    if not (check_path(run) / "config.toml").exists():
+    if not RunFolder(check_path(run)).config.exists():
         raise RunError(f"{run} is not the folder of a run", "name the folder of a run")
     found = read_run(run)
     if not found.rows:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
+from imlp import machine
 from imlp.backend import backend as get_backend
 from imlp.commands.console import err, out, print_json
 from imlp.commands.options import Address, Check, Cpus, Engine, Gpus, Json, Quiet, started
@@ -17,7 +18,6 @@ from imlp.errors import ConfigError
 from imlp.files import check_path
 from imlp.study.search import Search
 from imlp.study.sweep import Outcome, Task, run_here
-from imlp.train import machine
 from imlp.train.config import Lane, check_seeds
 from imlp.train.data import Dataset
 from imlp.train.loop import Interrupted, Trainer
@@ -121,7 +121,8 @@ class _Runner:
         self.trained |= not done
         if self.check and not done:
             self.check = False
-            with machine.settings(tasks[0].config):
+            config = tasks[0].config
+            with machine.settings(config.backend, threads=config.threads, deterministic=config.deterministic):
                 verify_first(Trainer(tasks[0].config, data, tasks[0].folder), quiet=self.quiet)
         final = tasks[0].folder.parent.name == "final"
         if not self.quiet and not done:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
+from imlp import machine
 from imlp.backend import backend as get_backend
 from imlp.commands.console import err, out, print_json
 from imlp.commands.options import Address, Check, Cpus, Engine, Gpus, Json, Quiet, started
@@ -15,13 +16,14 @@ from imlp.commands.sweep_display import Board
 from imlp.commands.train import config_of, load_data, settings_as_options, stopping_on_signals, verify_first
 from imlp.errors import ConfigError
 from imlp.files import check_path
-from imlp.study.scores import Arm, Score, arms_of, base_identity, find_runs
+from imlp.study.scores import Arm, Score, arms_of, base_identity
 from imlp.study.sweep import Outcome, lanes_at_once, lanes_of, plan, run_here
 from imlp.study.two_lines import fit_v
-from imlp.train import machine
 from imlp.train.config import Config, Lane, check_seeds
 from imlp.train.data import Dataset
-from imlp.train.loop import LOG, Interrupted, Trainer
+from imlp.train.loop import Interrupted, Trainer
+from imlp.train.run_folder import LOG
+from imlp.train.run_reader import find_runs
 
 if TYPE_CHECKING:
     from imlp.study.cluster import Cluster
@@ -112,7 +114,7 @@ def run_sweep(
     at_once = at_once or lanes_at_once(base, data, len(lanes), room)
     tasks = plan(base, lanes, seeds, folder, at_once=at_once, digest=data.digest)
     if check and base.backend == "accel" and not all(task.finished for task in tasks):
-        with machine.settings(base):
+        with machine.settings(base.backend, threads=base.threads, deterministic=base.deterministic):
             verify_first(probe, quiet=board.quiet)
     try:
         if cluster is None:

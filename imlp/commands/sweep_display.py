@@ -12,7 +12,8 @@ from rich.table import Table
 from imlp.commands.console import err, out
 from imlp.study.sweep import Outcome, Task
 from imlp.train.callbacks import Callback, Row
-from imlp.train.loop import LOG, Trainer
+from imlp.train.loop import Trainer
+from imlp.train.run_folder import LOG
 
 SHOWN = 20  # runs in the table at a time: those under way, then the last to end, then the next to come
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Optional, get_args, get_origin
 import typer
 from rich.table import Table
 
-from imlp import verify
+from imlp import machine, verify
 from imlp.backend import backend as get_backend
 from imlp.commands import run_display as display
 from imlp.commands.console import err, out, print_json
@@ -25,10 +25,10 @@ from imlp.study.scores import PRIORS
 from imlp.study.sweep import Stoppable
 from imlp.train import config as configuration
 from imlp.train import data as data_sets
-from imlp.train import machine
 from imlp.train.callbacks import Callback, TensorBoard
 from imlp.train.config import Config, Lane
 from imlp.train.loop import Interrupted, Trainer
+from imlp.train.run_folder import TENSORBOARD
 
 TRAINED_WITH = ("bias", "apply", "gradients", "interpolate", "project")  # `verify` checks the others too
 RUN = "This run"
@@ -159,7 +159,7 @@ def train(
         print_json(result) if json else print_result(result, folder)
         return
     if check and chosen.backend == "accel" and trainer.network.interpolated:
-        with machine.settings(chosen):
+        with machine.settings(chosen.backend, threads=chosen.threads, deterministic=chosen.deterministic):
             verify_first(trainer, quiet=quiet or json)
     watch: Callback = display.Silent() if quiet or json else display.Watch() if err.is_terminal else display.Lines()
     trainer.callbacks.append(watch)
@@ -235,13 +235,13 @@ def stopping_on_signals(run: Stoppable) -> Iterator[None]:
 def _tensorboard(folder: Path) -> TensorBoard:
     if find_spec("tensorboard") is None:
         raise ConfigError("TensorBoard is not installed", install_hint("tensorboard"))
-    return TensorBoard(folder / "tensorboard")
+    return TensorBoard(folder / TENSORBOARD)
 
 
 def print_estimate(trainer: Trainer, json: bool) -> None:
     """Parameters, memory, and the time that a few real steps foretell."""
     config, network = trainer.config, trainer.network
-    need, free = trainer.memory()["total"], machine.free_memory(trainer.device)
+    need, free = trainer.memory().total, machine.free_memory(trainer.device)
     step, steps = trainer.seconds_a_step(), config.epochs * trainer.steps
     seconds = 1.1 * step * steps  # evaluation and checkpoints take about a tenth
     prior, lane = (network.n_parameters(dense=dense) for dense in (False, True))

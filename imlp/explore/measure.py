@@ -13,10 +13,10 @@ from typing import Annotated, Any
 
 import typer
 
-from imlp.about import facts_of_this_machine
 from imlp.commands.run_display import Lines
 from imlp.commands.train import load_data
 from imlp.files import write_whole
+from imlp.machine import facts_of_this_machine
 from imlp.train.config import Config, Lane
 from imlp.train.loop import Trainer
 

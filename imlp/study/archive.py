@@ -14,9 +14,10 @@ from typing import Any
 from imlp.errors import ConfigError
 from imlp.files import check_path, make_folder, read_text, write_whole
 from imlp.study import experiments
-from imlp.study.scores import PRIORS, Arm, Run, arms_of, find_runs, read_json
+from imlp.study.scores import PRIORS, Arm, arms_of
+from imlp.train.run_folder import ENVIRONMENT, RunFolder
+from imlp.train.run_reader import Run, find_runs, read_json
 
-KEPT = ("config.toml", "env.json", "metrics.jsonl", "times.jsonl", "result.json")
 BEGIN, END = "<!-- begin: computed by `python cli.py results` -->", "<!-- end -->"
 SAID = {"name": str, "budget": str, "command": str, "arms": [{"name": str, "key": str}]}  # of experiment.json
 PAPER = {"cnn": "table1-cnn", "mixer": "table1-mixer"}  # whose numbers stand beside those of runs without an experiment
@@ -30,11 +31,11 @@ def collect(source: Path, target: Path) -> list[Path]:
     for run in runs:
         place = target / run.folder.relative_to(source.resolve())
         make_folder(place)
-        written += [_copy(run.folder / name, place / name) for name in KEPT if (run.folder / name).exists()]
+        written += [_copy(path, place / path.name) for path in RunFolder(run.folder).archived()]
     if (source / "experiment.json").exists():
         written.append(_copy(source / "experiment.json", target / "experiment.json"))
     for path in written:
-        if path.name in ("env.json", "experiment.json"):
+        if path.name in (ENVIRONMENT, "experiment.json"):
             _forget_place(path)
     for name, made in outcomes(target.parent).items():  # of all runs that are there, whichever call made them
         if name == target.name:
@@ -97,7 +98,7 @@ def _said(folder: Path) -> dict[str, Any] | None:
 
 def names(folder: Path) -> list[str]:
     """Of the folders that hold runs."""
-    return sorted({path.relative_to(folder).parts[0] for path in folder.glob("*/**/config.toml")})
+    return sorted({path.relative_to(folder).parts[0] for path in RunFolder.find(folder, "*/**")})
 
 
 def _arms_by_name(said: Mapping[str, Any], arms: Iterable[Arm]) -> dict[str, Arm]:

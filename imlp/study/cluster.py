@@ -29,23 +29,20 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 import imlp
+from imlp import machine
 from imlp.errors import ConfigError, ImlpError, RunError, install_hint
 from imlp.files import make_folder
 from imlp.study.sweep import Outcome, Stoppable, Task, Watcher, drop_records, is_player, run_task, write_log
-from imlp.train import machine
 from imlp.train.callbacks import Callback, Row
 from imlp.train.config import Config
 from imlp.train.data import Dataset
 from imlp.train.loop import Interrupted, Trainer
+from imlp.train.run_folder import RunFolder
 
 RETRIES = 10  # of a run whose worker or machine dies; one that fails by itself is never tried again
 PATIENCE = 120.0  # seconds that a run waits for an orphan of its own to let go of its folder
 TELL, LOOK = 0.5, 0.25  # seconds between two pieces of news of a run, and between two looks of the driver
 PIECE = 64 * 2**20  # bytes of a file in one message
-KEPT = (  # what a run needs to go on
-    "config.toml", "env.json", "metrics.jsonl", "times.jsonl", "plays.json",
-    "checkpoint/*.safetensors", "stopped-lane*/*.safetensors",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -66,7 +63,7 @@ class Cluster:
         """Bytes for one run, where as many run at a time as Ray will start on the smallest machine that takes any."""
         cpus, gpus = self.needs(config)
         if gpus:
-            return machine.free_memory(machine.device(config)) * min(1.0, gpus)
+            return machine.free_memory(machine.device(config.backend, config.device, config.dtype)) * min(1.0, gpus)
         return min(node["memory"] / max(1, node["CPU"] // cpus) for node in self.nodes_for(config))
 
     def runs(self, config: Config) -> int:
@@ -410,9 +407,10 @@ def _in_a_line(error: Exception) -> str:
 
 def _await_orphan(folder: Path) -> None:
     """Where the driver or a machine was killed, the last process of this run may be about to end; give it time."""
-    if (folder / ".lock").exists():
+    lock = RunFolder(folder).lock
+    if lock.exists():
         try:
-            with FileLock(folder / ".lock", timeout=PATIENCE):
+            with FileLock(lock, timeout=PATIENCE):
                 pass
         except Timeout:
             pass  # the trainer says who holds it
@@ -499,8 +497,7 @@ class _Mail(Callback):
         import ray
 
         files = self._files()
-        first = ("config.toml", "env.json", "plays.json")  # a checkpoint that comes without them is refused
-        for name in sorted(files, key=lambda name: (name == "result.json", name not in first, "/" not in name, name)):
+        for name in sorted(files, key=RunFolder.sending_order):
             if self.sent.get(name) == files[name]:
                 continue
             with open(self.here / name, "rb") as file:
@@ -574,14 +571,13 @@ class PostOffice:
         """The files that a run needs to go on; the folder is its own from now. None while another process has it."""
         if folder not in self.locks:
             make_folder(Path(folder))
-            lock = FileLock(Path(folder) / ".lock")
+            lock = FileLock(RunFolder(Path(folder)).lock)
             try:
                 lock.acquire(timeout=0)
             except Timeout:
                 return None
             self.locks[folder] = lock
-        root = Path(folder)
-        return [path.relative_to(root).as_posix() for pattern in KEPT for path in root.glob(pattern)]
+        return RunFolder(Path(folder)).needed_to_resume()
 
     def read(self, folder: str, name: str, start: int) -> bytes:
         with open(Path(folder) / name, "rb") as file:

@@ -1,8 +1,8 @@
-"""The prior's path on record, for lanes that do not fit into memory beside the others.
+"""Records and replays the prior's weights, so that lanes too many for memory need it trained only once.
 
 The prior never looks at a lane, so its weights are the same in every run of a seed. A run that records writes them
-after every step at which some lane mixes, and after every epoch; a run that plays reads them instead of training.
-One file an epoch, `(moments, parameters)`.
+after every step at which some lane is interpolated, and after every epoch; a run that replays reads them instead of
+training. One file per epoch, `(steps kept, parameters)`.
 """
 
 import json
@@ -18,34 +18,42 @@ import numpy as np
 from imlp.errors import FileError, RunError
 from imlp.files import allocate, make_folder, parse_json, reason, shown, whole_file, write_whole
 from imlp.networks import Network
+from imlp.train.run_folder import RunFolder
 
-FOLDER = "prior-path"  # in the folder of the run that records
-CADENCES = "cadences.json"  # in that folder: the numbers of steps after which the prior is kept, epochs apart
-PLAYS = "plays.json"  # in the folder of a run that plays: the run that records
+CADENCES = "cadences.json"  # in the recording's folder: the numbers of steps after which the prior is kept
 
 
-class PriorPath:
-    """The path of the prior in `run`; `needed` are the numbers of steps after which lanes mix, epochs apart."""
+class PriorRecording:
+    """The recording of the prior in `run`; `needed` are the numbers of steps after which lanes are interpolated."""
 
-    def __init__(self, run: Path, network: Network, needed: Iterable[int], *, steps: int, dtype: str, plays: bool):
-        self.run, self.folder, self.plays = run, run / FOLDER, plays
+    def __init__(self, run: Path, network: Network, needed: Iterable[int], *, steps: int, dtype: str, replays: bool):
+        self.run, self.folder, self.replays = run, RunFolder(run).recording, replays
         self.steps, self.dtype, self.needed = steps, np.dtype(dtype), set(needed)
         self.recorded = self._recorded()
         self.cadences = sorted(self.needed) if self.recorded is None else self.recorded  # finished as it was begun
         self.shapes = network.shapes(dense=False)
         self.size = sum(map(prod, self.shapes.values()))
         self.file: tuple[Path, np.ndarray] | None = None
-        self.moments = lru_cache(2)(self._moments)
+        self.kept_steps = lru_cache(2)(self._kept_steps)
 
-    def _moments(self, epoch: int) -> dict[int, int]:
-        """The steps of the epoch (from 1) whose weights are kept, and where: the last one always."""
+    @property
+    def replayed_run(self) -> str | None:
+        """The name of the run whose prior is replayed; None: the prior is trained, and recorded."""
+        return self.run.name if self.replays else None
+
+    def _kept_steps(self, epoch: int) -> dict[int, int]:
+        """The steps of the epoch (from 1) whose weights are kept, and in which row: the last one always."""
         before = epoch * self.steps
         due = [s for s in range(1, self.steps + 1) if any((before + s) % every == 0 for every in self.cadences)]
         return {step: row for row, step in enumerate(sorted({*due, self.steps}))}
 
+    def is_kept(self, epoch: int, step: int) -> bool:
+        """Whether the weights after this step of the epoch (from 1) are part of the recording."""
+        return step in self.kept_steps(epoch)
+
     def bytes(self, epochs: int) -> int:
-        """The room that a whole path takes."""
-        return sum(len(self.moments(epoch)) for epoch in range(epochs)) * self.size * self.dtype.itemsize
+        """The room that the whole recording takes."""
+        return sum(len(self.kept_steps(epoch)) for epoch in range(epochs)) * self.size * self.dtype.itemsize
 
     def complete(self, epochs: int) -> bool:
         """Whether every epoch is there, with the steps that these cadences need."""
@@ -53,13 +61,13 @@ class PriorPath:
         return enough and all(self._path(epoch).exists() for epoch in range(epochs))
 
     def begin(self) -> None:
-        """Make the folder, so that a run which is stopped at once goes on with recording."""
+        """Make the folder, so that a run which is stopped at once continues to record when it is resumed."""
         make_folder(self.folder)
         with write_whole(self.folder / CADENCES) as file:
             file.write(json.dumps(self.cadences).encode())
 
     def _recorded(self) -> list[int] | None:
-        """The cadences of the record that is there; None: there is none."""
+        """The cadences of the recording that is there; None: there is none."""
         if not self.folder.is_dir():
             return None
         path = self.folder / CADENCES
@@ -75,14 +83,14 @@ class PriorPath:
     def _remedy(self) -> str:
         return f"put it back as it was, or delete {self.folder}: the prior is then trained again"
 
-    def check(self, said: list[int] | None) -> None:
-        """Refuse a record whose cadences are not those that a checkpoint says; None: it says nothing of them."""
-        if said is not None and said != self.cadences:
-            raise RunError(f"{self.folder / CADENCES} holds {self.cadences}, but was {said}", self._remedy)
+    def check(self, cadences: list[int] | None) -> None:
+        """Refuse a recording whose cadences are not those that a checkpoint states; None: it states none."""
+        if cadences is not None and cadences != self.cadences:
+            raise RunError(f"{self.folder / CADENCES} holds {self.cadences}, but was {cadences}", self._remedy)
 
     def record(self, epoch: int, step: int, parameters: dict[str, np.ndarray]) -> None:
-        """Keep the weights after step `step` of the epoch, if they are needed."""
-        row = self.moments(epoch).get(step)
+        """Keep the weights after this step of the epoch, if they are needed."""
+        row = self.kept_steps(epoch).get(step)
         if row is None:
             return
         values = self._open(epoch)
@@ -90,9 +98,9 @@ class PriorPath:
         if step == self.steps:
             self._close(epoch, values)
 
-    def play(self, epoch: int, step: int) -> dict[str, np.ndarray]:
-        """The weights after the step; nothing for a step after which no lane mixes."""
-        row = self.moments(epoch).get(step)
+    def replay(self, epoch: int, step: int) -> dict[str, np.ndarray]:
+        """The weights after this step; nothing for a step after which no lane is interpolated."""
+        row = self.kept_steps(epoch).get(step)
         if row is None:
             return {}
         path, parameters, start = self._path(epoch), {}, 0
@@ -108,8 +116,8 @@ class PriorPath:
         return parameters
 
     def train_loss(self, epoch: int) -> float:
-        """What the prior's training loss was, by the run that trained it."""
-        path = self.run / "metrics.jsonl"
+        """The prior's training loss, by the run that trained it."""
+        path = RunFolder(self.run).metrics
         try:
             rows = map(parse_json, path.read_text().splitlines())
             return next(row["train_loss"] for row in rows if row["epoch"] == epoch + 1 and row["lane"] == "prior")
@@ -118,8 +126,8 @@ class PriorPath:
             raise RunError(problem, f"delete {self.folder}: the prior is then trained again") from error
 
     def sync(self) -> None:
-        """Make what is recorded durable: a checkpoint is about to say that it is there."""
-        if self.file is not None and isinstance(self.file[1], np.memmap) and not self.plays:
+        """Make what is recorded durable: a checkpoint is about to state that it is there."""
+        if self.file is not None and isinstance(self.file[1], np.memmap) and not self.replays:
             self.file[1].flush()
 
     def _path(self, epoch: int) -> Path:
@@ -127,7 +135,7 @@ class PriorPath:
 
     def _open(self, epoch: int) -> Any:
         """The file of an epoch under way; its first column is NaN where nothing has been written."""
-        path, shape = self._path(epoch).with_suffix(".unfinished"), (len(self.moments(epoch)), self.size)
+        path, shape = self._path(epoch).with_suffix(".unfinished"), (len(self.kept_steps(epoch)), self.size)
         if self.file is None or self.file[0] != path:
             try:
                 values = self._begun(path, epoch)
@@ -142,7 +150,7 @@ class PriorPath:
         return self.file[1]
 
     def _begun(self, path: Path, epoch: int) -> Any:
-        """The file that an earlier process began; None: there is none, or it was killed while it made it."""
+        """The file that an earlier process began; None: there is none, or the process was killed while it made it."""
         try:
             return self._fitting(np.load(path, mmap_mode="r+", allow_pickle=False), epoch)
         except (FileNotFoundError, EOFError, ValueError):
@@ -150,7 +158,7 @@ class PriorPath:
 
     def _fitting(self, values: Any, epoch: int) -> Any:
         """The values of an epoch, if there are as many as it takes."""
-        wanted = (len(self.moments(epoch)), self.size)
+        wanted = (len(self.kept_steps(epoch)), self.size)
         if values.shape != wanted or values.dtype != self.dtype:
             raise ValueError(f"it has shape {values.shape} and type {values.dtype}, not {wanted} and {self.dtype}")
         return values

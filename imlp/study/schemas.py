@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from imlp.study.scores import NUMBER
+from imlp.train.run_reader import NUMBER
 
 MAYBE = NUMBER | None
 EXPERIMENT = {

@@ -31,7 +31,6 @@ import hashlib
 import json
 import platform
 import re
-import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -43,12 +42,14 @@ import numpy as np
 
 from imlp.errors import BackendError, ConfigError, FileError, RunError, install_hint
 from imlp.files import parse_json, reason, shown, write_whole
-from imlp.study.scores import arms_of, read_run
+from imlp.study.scores import arms_of
 from imlp.study.sweep import Outcome, Task, lanes_at_once, plan
 from imlp.train.callbacks import Callback, Row
 from imlp.train.config import Config, Lane
 from imlp.train.data import Dataset
-from imlp.train.loop import Trainer, locked
+from imlp.train.loop import Trainer
+from imlp.train.run_folder import RunFolder, locked
+from imlp.train.run_reader import read_run
 from imlp.train.schedule import Alpha
 
 if TYPE_CHECKING:
@@ -352,7 +353,7 @@ class Search:
                 if attributes["run"] not in there:
                     with self._storage_explained():
                         self.study.add_trial(self._finished(parameters, run.of(k), attributes))
-            shutil.rmtree(folder / "checkpoint", ignore_errors=True)
+            RunFolder(folder).delete_checkpoints()
         (self.folder / "batch.json").unlink()
 
     def _finished(self, parameters: Parameters, rows: list[Row], attributes: dict[str, Any]) -> Any:

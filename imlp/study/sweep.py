@@ -16,16 +16,16 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from imlp import machine
 from imlp.errors import AlphaError, ConfigError, FileError, ImlpError, RunError
 from imlp.files import make_folder, write_whole
-from imlp.study.prior_recording import FOLDER as PATH_FOLDER
-from imlp.study.prior_recording import PLAYS, PriorPath
-from imlp.study.scores import find_runs
-from imlp.train import checkpoint, machine
+from imlp.study.prior_recording import PriorRecording
 from imlp.train.callbacks import Callback, Row
 from imlp.train.config import Config, Lane
 from imlp.train.data import Dataset
-from imlp.train.loop import LOG, Interrupted, Trainer, begun
+from imlp.train.loop import Interrupted, Trainer
+from imlp.train.run_folder import RunFolder
+from imlp.train.run_reader import find_runs
 from imlp.train.schedule import Alpha
 
 RANGE = re.compile(r"(?P<first>.+?)\.\.(?P<last>[^:]+):(?P<n>\d+)(?P<kind>log|lin)")
@@ -90,7 +90,7 @@ class Task:
 
     @property
     def finished(self) -> bool:
-        return (self.folder / "result.json").exists()
+        return RunFolder(self.folder).is_finished
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def plan(
     """
     if not lanes:
         raise ConfigError("there are no alphas", "give at least one: --alphas 0,0.5,1")
-    there = find_runs([folder]) if any(folder.glob("*/config.toml")) else []
+    there = find_runs([folder]) if RunFolder.find(folder, "*") else []
     tasks = []
     for seed in seeds:
         missing, own = list(dict.fromkeys(lanes)), []
@@ -134,8 +134,8 @@ def plan(
 def _with_record(tasks: list[Task]) -> list[Task]:
     """Where the lanes of a seed take several runs, the first records its prior's path and the others play it."""
     cadences = {lane.steps for task in tasks for lane in task.config.lanes if lane.steps is not None}
-    recorder = next((task for task in tasks if (task.folder / PATH_FOLDER).is_dir()), None)
-    fresh = [task for task in tasks if not begun(task.folder)]
+    recorder = next((task for task in tasks if RunFolder(task.folder).recording.is_dir()), None)
+    fresh = [task for task in tasks if not RunFolder(task.folder).has_begun]
     recorder = recorder or (fresh[0] if len(fresh) > 1 else None)
     if recorder is None:
         return tasks
@@ -147,17 +147,18 @@ def _with_record(tasks: list[Task]) -> list[Task]:
 
 def is_player(task: Task) -> bool:
     """Whether it was begun with the prior of another run of its seed."""
-    return (task.folder / PLAYS).exists()
+    return RunFolder(task.folder).replays_a_prior
 
 
 def lanes_at_once(base: Config, data: Dataset, lanes: int, free: float | None = None) -> int:
     """As many lanes as fit into the memory that is free, at least one; `free` where the runs are not here."""
     network = base.make_network(data.image, data.n_classes)
     itemsize = np.dtype("float64" if base.backend == "reference" else base.dtype).itemsize
-    sizes = {"batch": base.batch, "itemsize": itemsize, "images": len(data.x) + len(data.x_test)}
+    sizes: dict[str, Any] = {"batch": base.batch, "itemsize": itemsize, "images": len(data.x) + len(data.x_test)}
     need = machine.memory(network, lanes=1, **sizes)
-    room = SHARE * (machine.free_memory(machine.device(base)) if free is None else free) - need["once"]
-    return max(1, min(lanes, int(room // need["lane"])))
+    if free is None:
+        free = machine.free_memory(machine.device(base.backend, base.device, base.dtype))
+    return max(1, min(lanes, int((SHARE * free - need.once) // need.lane)))
 
 
 class Watcher(Protocol):
@@ -203,14 +204,14 @@ def drop_records(outcomes: Sequence[Outcome]) -> None:
     """Delete each record of a prior that no run needs any more."""
     for recorder in {o.task.recorder for o in outcomes if o.task.recorder is not None}:
         if all(outcome.result for outcome in outcomes if outcome.task.recorder == recorder):
-            shutil.rmtree(recorder / PATH_FOLDER, ignore_errors=True)
+            RunFolder(recorder).delete_recording()
 
 
 def write_log(folder: Path) -> None:
     """Leave the traceback of the error under way beside the run's files."""
     try:
         make_folder(folder)
-        with write_whole(folder / LOG) as file:
+        with write_whole(RunFolder(folder).log) as file:
             file.write(traceback.format_exc().encode())
     except FileError:
         pass  # the error under way says more
@@ -231,11 +232,11 @@ def run_task(
         found = trainer.finished()
         if found is not None:
             return Outcome(task, found)
-        trainer.path = _path(task, trainer)
-        lost = is_player(task) and trainer.path is None  # its record is gone, and it has no moments to go on with
+        trainer.prior_source = _recording(task, trainer)
+        lost = is_player(task) and trainer.prior_source is None  # the recording is gone, and it has no moments
         with guard(trainer):
             result = trainer.run(resume=True, again=lost)
-        (task.folder / LOG).unlink(missing_ok=True)
+        RunFolder(task.folder).log.unlink(missing_ok=True)
         return Outcome(task, result)
     except Interrupted:
         raise
@@ -244,22 +245,23 @@ def run_task(
         return Outcome(task, None, str(error))
 
 
-def _path(task: Task, trainer: Trainer) -> PriorPath | None:
-    """The record that the task writes or plays, where that can be."""
+def _recording(task: Task, trainer: Trainer) -> PriorRecording | None:
+    """The recording that the task writes or replays, where that can be."""
     if task.recorder is None:
         return None
-    plays, epochs, started = task.recorder != task.folder, task.config.epochs, begun(task.folder)
-    if not plays and not started:
-        shutil.rmtree(task.folder / PATH_FOLDER, ignore_errors=True)  # of a process that was killed
-    own = {lane.steps for lane in task.config.lanes if lane.steps is not None}
-    options: dict[str, Any] = {"steps": trainer.steps, "dtype": trainer.dtype, "plays": plays}
-    path = PriorPath(task.recorder, trainer.network, own if plays else task.cadences, **options)
-    if plays:
-        path.check(((checkpoint.header(task.recorder / "checkpoint") or {}).get("run") or {}).get("cadences"))
-        return path if path.complete(epochs) and (is_player(task) or not started) else None
-    if not path.folder.is_dir():
+    own, recorder = RunFolder(task.folder), RunFolder(task.recorder)
+    replays, epochs, started = task.recorder != task.folder, task.config.epochs, own.has_begun
+    if not replays and not started:
+        own.delete_recording()  # of a process that was killed
+    steps = {lane.steps for lane in task.config.lanes if lane.steps is not None}
+    options: dict[str, Any] = {"steps": trainer.steps, "dtype": trainer.dtype, "replays": replays}
+    recording = PriorRecording(task.recorder, trainer.network, steps if replays else task.cadences, **options)
+    if replays:
+        recording.check(recorder.recorded_cadences())
+        return recording if recording.complete(epochs) and (is_player(task) or not started) else None
+    if not recording.folder.is_dir():
         make_folder(task.folder)
-        if started or path.bytes(epochs) > DISK * shutil.disk_usage(task.folder).free:
+        if started or recording.bytes(epochs) > DISK * shutil.disk_usage(task.folder).free:
             return None
-        path.begin()
-    return path
+        recording.begin()
+    return recording

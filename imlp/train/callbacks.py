@@ -1,4 +1,4 @@
-"""What a run tells while it goes on. A callback overrides what it wants to hear; the loop prints nothing itself."""
+"""What a run tells while it trains. A callback overrides what it wants to hear; the loop prints nothing itself."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ class Callback:
     """Hears everything and does nothing."""
 
     def started(self, trainer: "Trainer") -> None:
-        """Before the first step, of a new run or of one that goes on."""
+        """Before the first step, of a new run or of one that is resumed."""
 
     def stepped(self, trainer: "Trainer", images: int) -> None:
         """After each step, with the number of images in its batch."""

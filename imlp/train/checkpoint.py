@@ -1,8 +1,8 @@
 """Checkpoints: one safetensors file each, its JSON header holding the rest; the last two are kept.
 
-While a run is under way they hold Adam's moments as well; what is left of one that has ended is a single one, without.
+While a run is under way, they hold Adam's moments as well; a run that has ended keeps a single one without them.
 
-A file is written whole or not at all, and carries a SHA-256 of all that it holds, so that one that is damaged is
+A file is written whole or not at all, and carries a SHA-256 of all that it holds, so that a damaged one is
 noticed and the one before it is taken.
 """
 
@@ -72,7 +72,7 @@ def newest(folder: Path, warn: Callable[[str], None]) -> tuple[dict[str, np.ndar
         except DAMAGED as error:
             warn(f"the checkpoint {path} is damaged ({error}); going back to the one before it")
     if paths:
-        raise RunError(f"no checkpoint in {folder} is whole", "start the run anew: with --again, or in another folder")
+        raise RunError(f"no checkpoint in {folder} is whole", "start the run again: with --again, or in another folder")
     return None
 
 

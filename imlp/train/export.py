@@ -1,4 +1,4 @@
-"""A trained network for others: plain arrays, or a plain `torch.nn.Module` that needs nothing of ours.
+"""A trained network for others: plain arrays, or a plain `torch.nn.Module` that does not need this package.
 
 What comes out takes images as `(N, channels, height, width)`, black 0 and white 1: the standardisation of the training
 data is folded into the first layer, `W (x - mean) / std + b = (W / std) x + (b - W (mean / std))`.
@@ -14,8 +14,7 @@ import safetensors.numpy
 from imlp.errors import BackendError, ConfigError, ImlpError, RunError, install_hint
 from imlp.files import check_path, write_whole
 from imlp.networks import Network
-from imlp.train import checkpoint
-from imlp.train.config import Config, from_mapping, read
+from imlp.train.run_folder import RunFolder
 
 if TYPE_CHECKING:
     import torch
@@ -30,13 +29,14 @@ def parameters(run: str | Path, lane: int | str = 0) -> tuple[Network, dict[str,
     and `std` beside it: a convolution pads with zeros, and zero is the mean only after standardising.
     """
     folder = check_path(run)
-    if not (folder / "config.toml").exists():
+    files = RunFolder(folder)
+    if not files.config.exists():
         raise RunError(f"{folder} is not a run's folder", "name the folder of a run of train")
     try:
-        config: Config = from_mapping(Config, read(folder / "config.toml"))
+        config = files.read_config()
     except ImlpError as error:
-        raise RunError(f"{folder / 'config.toml'} is not that of a run: {error.problem}", error.remedy) from error
-    found = checkpoint.newest(folder / "checkpoint", lambda text: None)
+        raise RunError(f"{files.config} is not that of a run: {error.problem}", error.remedy) from error
+    found = files.newest_checkpoint(lambda text: None)
     if found is None:
         raise RunError(f"there is no checkpoint in {folder}", "name the folder of a run of train")
     arrays, state = found

@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 
 from imlp.cli import app
 from imlp.study import experiments
-from imlp.study.scores import arms_of, find_runs
+from imlp.study.scores import arms_of
+from imlp.train.run_reader import find_runs
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "train"))
 import tiny

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from imlp.errors import ConfigError
 from imlp.study import experiments
 from imlp.study.claims import judge
-from imlp.study.scores import Arm, Run
+from imlp.study.scores import Arm
 from imlp.study.two_lines import fit_v
 from imlp.train.config import Lane
+from imlp.train.run_reader import Run
 
 ALPHAS = [1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1]
 

@@ -240,7 +240,7 @@ def test_two_nodes_come_to_the_same_bits_and_a_run_that_fails_takes_no_other_dow
     out, err = ended(drive(nodes, *sweep, f"--out={tmp_path}", f"--address={nodes.address}", "--json"), code=1)
     (failed,) = json.loads(out)["failed"]
     assert failed["run"] == str(tmp_path / broken)
-    assert "is whole; start the run anew" in failed["error"]
+    assert "is whole; start the run again" in failed["error"]
     assert "RunError" in Path(failed["log"]).read_text()
     assert f"(traceback: {failed['log']})" in err
     shutil.rmtree(tmp_path / broken)

@@ -27,7 +27,7 @@ from imlp.reference import matrix
 from imlp.study.report import figures, make, tables, write
 from imlp.study.report.gather import gather
 from imlp.study.report.weights import Weights, pictures
-from imlp.study.scores import arms_of, find_runs
+from imlp.study.scores import arms_of
 from imlp.study.search import Search
 from imlp.study.sweep import run_task
 from imlp.train import checkpoint
@@ -35,6 +35,7 @@ from imlp.train.callbacks import Callback
 from imlp.train.config import Lane
 from imlp.train.export import parameters
 from imlp.train.loop import Interrupted
+from imlp.train.run_reader import find_runs
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = "</script><img src=x onerror=alert(1)>&\"' $x_1$ 100%"

@@ -13,19 +13,19 @@ import numpy as np
 import pytest
 import tiny
 from conftest import needs
-from test_resume import StopAt
 from typer.testing import CliRunner
 
 from imlp.cli import app
 from imlp.errors import ConfigError, ImlpError, RunError
 from imlp.study import search as searching
 from imlp.study.report.gather import gather
-from imlp.study.scores import arms_of, find_runs
+from imlp.study.scores import arms_of
 from imlp.study.search import Search, Space
 from imlp.study.sweep import run_task
 from imlp.train.callbacks import Callback
 from imlp.train.config import Lane, from_mapping
 from imlp.train.loop import Interrupted, Trainer
+from imlp.train.run_reader import find_runs
 
 needs("optuna")
 ROOT = Path(__file__).parents[2]
@@ -127,7 +127,7 @@ def test_the_validation_split_is_stratified_and_drawn_by_seed():
 @pytest.mark.parametrize("steps", [16, 50, 70])
 def test_an_interrupted_search_goes_on_to_the_same_trials(steps, whole, tmp_path):
     """At the end of an epoch of the first batch, of the second after lanes were pruned, and in the end."""
-    stop = StopAt(steps)
+    stop = tiny.StopAt(steps)
     with pytest.raises(Interrupted):
         search(tmp_path, runner=lambda tasks, data: here(tasks, data, stop))
     pending = tmp_path / "batch.json"
@@ -263,7 +263,7 @@ def test_a_retired_lane_leaves_the_bits_of_the_others(backend, tmp_path):
     assert [json.loads(row)["epoch"] for row in rows if json.loads(row)["lane"] == 1] == [1]
     for steps in (4, 6):
         with pytest.raises(Interrupted):
-            tiny.run(tmp_path / f"{steps}", StopAt(steps), Retire(1, 3), **settings)
+            tiny.run(tmp_path / f"{steps}", tiny.StopAt(steps), Retire(1, 3), **settings)
         tiny.run(tmp_path / f"{steps}", Retire(1, 3), resume=True, **settings)
         assert (tmp_path / f"{steps}" / "metrics.jsonl").read_text().splitlines() == rows
         assert json.loads((tmp_path / f"{steps}" / "result.json").read_text())["stopped"] == stops

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 import tiny
 from conftest import needs
-from test_resume import StopAt, assert_same_outcome
 
 import imlp.reference
 from imlp.errors import AlphaError, ImlpError, RunError
-from imlp.study.prior_recording import FOLDER, PLAYS
-from imlp.study.scores import arms_of, find_runs
+from imlp.study.scores import arms_of
 from imlp.study.sweep import alphas_of, lanes_at_once, lanes_of, plan, run_here
 from imlp.train.callbacks import Callback
 from imlp.train.config import Lane
 from imlp.train.loop import Interrupted
+from imlp.train.run_folder import RECORDING, REPLAYED
+from imlp.train.run_reader import find_runs
 
 BASE = tiny.config()
 LANES = lanes_of("0,0.01,1", "epoch,3")
@@ -28,7 +28,7 @@ class Watch:
     """Hears everything; `stop` ends the sweep after so many steps."""
 
     def __init__(self, stop: int = 10**9):
-        self.outcomes, self.stopper = [], StopAt(stop)
+        self.outcomes, self.stopper = [], tiny.StopAt(stop)
 
     def planned(self, tasks):
         self.tasks = list(tasks)
@@ -138,7 +138,7 @@ def test_a_sweep_interrupted_and_repeated_gives_the_same_files(tmp_path, at_once
     names = [outcome.task.folder.name for outcome in whole]
     assert sorted(names) == sorted(outcome.task.folder.name for outcome in again)
     for name in names:
-        assert_same_outcome(tmp_path / "whole" / name, tmp_path / "broken" / name)
+        tiny.assert_same_outcome(tmp_path / "whole" / name, tmp_path / "broken" / name)
         result = (tmp_path / "whole" / name / "result.json").read_text()
         assert (tmp_path / "broken" / name / "result.json").read_text() == result
 
@@ -155,7 +155,7 @@ def test_groups_of_lanes_share_a_prior_that_is_trained_once(tmp_path, steps_of_p
     assert [row["test_accuracy"] for row in apart] == [row["test_accuracy"] for row in lanes]
     for one, other in zip(apart, lanes, strict=True):
         assert one["train_loss"] == pytest.approx(other["train_loss"], rel=1e-12)
-    assert not list(tmp_path.glob(f"groups/*/{FOLDER}"))  # not needed any more
+    assert not list(tmp_path.glob(f"groups/*/{RECORDING}"))  # not needed any more
 
 
 def test_groups_work_in_accel_too(tmp_path):
@@ -175,10 +175,10 @@ def test_a_record_that_was_lost_is_not_missed(tmp_path, monkeypatch):
     whole = sweep(tmp_path / "whole", seeds=[0], at_once=3)
     with pytest.raises(Interrupted):
         sweep(tmp_path / "broken", seeds=[0], at_once=3, stop=12 + 7)
-    (recorder,) = (path.parent for path in (tmp_path / "broken").glob(f"*/{FOLDER}"))
-    (player,) = (path.parent for path in (tmp_path / "broken").glob(f"*/{PLAYS}"))
-    assert json.loads((player / PLAYS).read_text()) == {"prior": recorder.name}
-    shutil.rmtree(recorder / FOLDER)
+    (recorder,) = (path.parent for path in (tmp_path / "broken").glob(f"*/{RECORDING}"))
+    (player,) = (path.parent for path in (tmp_path / "broken").glob(f"*/{REPLAYED}"))
+    assert json.loads((player / REPLAYED).read_text()) == {"prior": recorder.name}
+    shutil.rmtree(recorder / RECORDING)
     again = sweep(tmp_path / "broken", seeds=[0], at_once=3)
     assert [o.result["models"] for o in again] == [o.result["models"] for o in whole]
 
@@ -206,11 +206,11 @@ def test_a_run_that_fails_does_not_take_the_others_down(tmp_path):
 
 
 def test_lanes_at_once_are_what_memory_allows(monkeypatch):
-    from imlp.train import machine
+    from imlp import machine
 
     need = machine.memory(BASE.make_network((1, 8, 8), 3), lanes=1, batch=20, itemsize=8, images=102)
     for lanes, expected in ((0, 1), (2.5, 2), (99, 5)):
-        free = (need["once"] + lanes * need["lane"]) / 0.8
+        free = (need.once + lanes * need.lane) / 0.8
         monkeypatch.setattr(machine, "free_memory", lambda device, free=free: free)
         assert lanes_at_once(BASE, tiny.data(), 5) == expected
 

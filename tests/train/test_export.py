@@ -28,7 +28,7 @@ def trained(request, tmp_path_factory):
     }[request.param]
     folder = tmp_path_factory.mktemp(request.param)
     trainer = tiny.run(folder, network=request.param, options=options, lanes=tiny.lanes(0, 0.5))
-    x = trainer._batch(trainer.x_test, np.arange(30), None)
+    x = trainer.images.batch(trainer.images.test, np.arange(30))
     logits = reference.forward(trainer.state.lanes, x)[1]
     return folder, trainer.data.x_test / 255, logits
 

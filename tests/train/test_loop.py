@@ -12,7 +12,8 @@ from imlp import augment, reference
 from imlp.errors import ConfigError, RunError
 from imlp.train import checkpoint
 from imlp.train.callbacks import Callback
-from imlp.train.loop import CROPS, ORDER, Trainer
+from imlp.train.images import STREAM_OF_CROPS, STREAM_OF_ORDER
+from imlp.train.loop import Trainer
 
 
 def algorithm_1(config, data, alpha: float) -> tuple[list[dict[str, float]], dict[str, np.ndarray]]:
@@ -22,10 +23,10 @@ def algorithm_1(config, data, alpha: float) -> tuple[list[dict[str, float]], dic
     imlp = reference.init(network, dense=True, seed=config.seed)
     accuracies = []
     for epoch in range(config.epochs):
-        order = np.random.default_rng([config.seed, ORDER, epoch]).permutation(len(data.x))
+        order = np.random.default_rng([config.seed, STREAM_OF_ORDER, epoch]).permutation(len(data.x))
         for step, start in enumerate(range(0, len(order), config.batch)):
             rows = order[start : start + config.batch]
-            rng = np.random.default_rng([config.seed, CROPS, epoch, step])
+            rng = np.random.default_rng([config.seed, STREAM_OF_CROPS, epoch, step])
             draw = augment.draw(config.augment, len(rows), data.image, rng=rng)
             x, y = reference.batch(data.x, rows, draw, data.mean, data.std), data.y[rows]
             reference.train_step(imlp, x, y, lr=config.lr)
@@ -57,7 +58,7 @@ def test_images_held_out_are_reported_and_never_trained_on(backend, tmp_path):
     assert (trainer.steps, len(held.x_validation)) == (3, 12)
     assert held.digest != whole.digest
     last = [row for row in trainer.state.rows if row["epoch"] == settings.epochs]
-    x = trainer.backend.batch(trainer.x_validation, np.arange(12), None, held.mean, held.std, dtype="float64")
+    x = trainer.backend.batch(trainer.images.validation, np.arange(12), None, held.mean, held.std, dtype="float64")
     y = trainer.backend.place(held.y_validation)
     for model, rows in ((trainer.state.prior, last[:1]), (trainer.state.lanes, last[1:])):
         correct, loss = (np.atleast_1d(trainer.backend.to_numpy(n)) for n in trainer.backend.evaluate(model, x, y))
@@ -80,7 +81,7 @@ def test_pixels_from_0_to_1_with_black_or_the_mean_colour_outside(backend, augme
     trainer = tiny.run(tmp_path, backend=backend, inputs="unit", augment=augmentation, epochs=1)
     data, rows = trainer.data, np.arange(len(trainer.data.x))
     draw = augment.draw(augmentation, len(rows), data.image, rng=np.random.default_rng(0))
-    batch = trainer.backend.to_numpy(trainer._batch(trainer.x, rows, draw)).reshape(-1, 8, 8)
+    batch = trainer.backend.to_numpy(trainer.images.batch(trainer.images.train, rows, draw)).reshape(-1, 8, 8)
     assert (batch.min(), batch.max()) == (0, 1)
     outside = 0 if augmentation == "pad" else data.mean[0]
     up = next(n for n in rows if draw.top[n] < 0)
@@ -122,7 +123,7 @@ class ComparedWithPrior(Callback):
         self.differences = []
 
     def stepped(self, trainer: Trainer, images: int) -> None:
-        x = trainer._batch(trainer.x_test, np.arange(30), None)
+        x = trainer.images.batch(trainer.images.test, np.arange(30))
         prior, lane = (
             trainer.backend.to_numpy(trainer.backend.forward(m, x)) for m in (trainer.state.prior, trainer.state.lanes)
         )
@@ -165,20 +166,20 @@ def test_test_time_interpolation_is_the_alpha_0_pair_mixed_once(tmp_path):
 
 def test_cadence_in_steps_counts_over_epochs(tmp_path):
     """4 steps an epoch, every 3: after steps 3, 6, 9 and 12 of the run."""
-    mixed = []
+    interpolated = []
 
     class Watching(Callback):
         def started(self, trainer):
-            original = trainer.mixer.mix
+            original = trainer.interpolation.interpolate
 
-            def mix(*arguments):
-                mixed.append(trainer.state.epoch * trainer.steps + trainer.state.step + 1)
+            def interpolate(*arguments):
+                interpolated.append(trainer.state.epoch * trainer.steps + trainer.state.step + 1)
                 original(*arguments)
 
-            trainer.mixer.mix = mix
+            trainer.interpolation.interpolate = interpolate
 
     tiny.run(tmp_path, Watching(), lanes=tiny.lanes((0.5, {"every": "3"})))
-    assert mixed == [3, 6, 9, 12]
+    assert interpolated == [3, 6, 9, 12]
 
 
 def test_layers_biases_and_addition_are_a_lanes_own(tmp_path):
@@ -237,5 +238,5 @@ def test_the_reference_has_one_device():
 
 def test_a_run_is_not_started_over_another(tmp_path):
     tiny.run(tmp_path)
-    with pytest.raises(RunError, match="go on with it: --resume"):
+    with pytest.raises(RunError, match="resume it: --resume; or start it again: --again"):
         tiny.run(tmp_path)

@@ -9,7 +9,7 @@ import tiny
 from test_resume import Poison
 
 from imlp.errors import ConfigError, FileError
-from imlp.study.prior_recording import PriorPath
+from imlp.study.prior_recording import PriorRecording
 from imlp.train import checkpoint
 from imlp.train.callbacks import Callback
 from imlp.train.config import Config, Lane
@@ -17,14 +17,14 @@ from imlp.train.loop import Trainer
 
 
 @pytest.fixture
-def path(tmp_path) -> PriorPath:
+def path(tmp_path) -> PriorRecording:
     network = tiny.config().make_network((1, 8, 8), 3)
-    made = PriorPath(tmp_path / "run", network, [1], steps=100, dtype="float64", plays=False)
+    made = PriorRecording(tmp_path / "run", network, [1], steps=100, dtype="float64", replays=False)
     made.begin()
     return made
 
 
-def ones(path: PriorPath) -> dict[str, np.ndarray]:
+def ones(path: PriorRecording) -> dict[str, np.ndarray]:
     return {name: np.ones(shape) for name, shape in path.shapes.items()}
 
 

@@ -16,50 +16,16 @@ from conftest import needs
 from safetensors.numpy import load_file
 from typer.testing import CliRunner
 
+from imlp import machine
 from imlp.cli import app
 from imlp.errors import RunError
-from imlp.train import checkpoint, machine
+from imlp.train import checkpoint
 from imlp.train.callbacks import Callback
 from imlp.train.data import Dataset
 from imlp.train.loop import Interrupted, Trainer
+from imlp.train.state import StateFactory
 
 ROOT = Path(__file__).parents[2]
-
-
-class StopAt(Callback):
-    """Asks the run to stop after so many steps, as a signal's handler does."""
-
-    def __init__(self, steps: int):
-        self.left = steps
-
-    def stepped(self, trainer: Trainer, images: int) -> None:
-        self.left -= 1
-        if self.left == 0:
-            trainer.stop_requested = "SIGINT"
-
-
-class Warnings(Callback):
-    def __init__(self):
-        self.texts = []
-
-    def warned(self, text: str) -> None:
-        self.texts.append(text)
-
-
-LANES = tiny.lanes(0, ("0.3", {"every": "3"}), "decay:0.5:2", (1, {"mode": "add", "head": True}))
-
-
-def outcome(folder: Path) -> tuple[bytes, dict[str, np.ndarray]]:
-    """The metrics to the byte, and every array of the last checkpoint."""
-    return (folder / "metrics.jsonl").read_bytes(), load_file(checkpoint.found(folder / "checkpoint")[0])
-
-
-def assert_same_outcome(one: Path, other: Path) -> None:
-    (metrics, arrays), (other_metrics, other_arrays) = outcome(one), outcome(other)
-    assert metrics == other_metrics
-    assert arrays.keys() == other_arrays.keys()
-    for name, array in arrays.items():
-        assert array.tobytes() == other_arrays[name].tobytes(), name
 
 
 @pytest.mark.parametrize("backend", ["reference", "accel"])
@@ -68,48 +34,48 @@ def test_a_run_that_was_stopped_ends_with_the_same_bits(backend, steps, tmp_path
     """Within an epoch, and (4 steps an epoch) at its end."""
     if backend == "accel":
         needs("accel")
-    tiny.run(tmp_path / "whole", backend=backend, lanes=LANES)
-    with pytest.raises(Interrupted, match="nothing is lost: go on with --resume"):
-        tiny.run(tmp_path / "stopped", StopAt(steps), backend=backend, lanes=LANES)
-    tiny.run(tmp_path / "stopped", backend=backend, lanes=LANES, resume=True)
-    assert_same_outcome(tmp_path / "whole", tmp_path / "stopped")
+    tiny.run(tmp_path / "whole", backend=backend, lanes=tiny.MANY_LANES)
+    with pytest.raises(Interrupted, match="nothing is lost: continue with --resume"):
+        tiny.run(tmp_path / "stopped", tiny.StopAt(steps), backend=backend, lanes=tiny.MANY_LANES)
+    tiny.run(tmp_path / "stopped", backend=backend, lanes=tiny.MANY_LANES, resume=True)
+    tiny.assert_same_outcome(tmp_path / "whole", tmp_path / "stopped")
 
 
 def test_a_run_that_is_done_stays_as_it_is(tmp_path):
-    tiny.run(tmp_path / "a", lanes=LANES)
-    before = outcome(tmp_path / "a")[0]
-    assert tiny.run(tmp_path / "a", lanes=LANES, resume=True).state.epoch == 3
-    assert outcome(tmp_path / "a")[0] == before
+    tiny.run(tmp_path / "a", lanes=tiny.MANY_LANES)
+    before = tiny.outcome(tmp_path / "a")[0]
+    assert tiny.run(tmp_path / "a", lanes=tiny.MANY_LANES, resume=True).state.epoch == 3
+    assert tiny.outcome(tmp_path / "a")[0] == before
 
 
 def test_resume_starts_a_run_where_there_is_none(tmp_path):
-    tiny.run(tmp_path / "a", lanes=LANES)
-    tiny.run(tmp_path / "b", lanes=LANES, resume=True)
-    assert_same_outcome(tmp_path / "a", tmp_path / "b")
+    tiny.run(tmp_path / "a", lanes=tiny.MANY_LANES)
+    tiny.run(tmp_path / "b", lanes=tiny.MANY_LANES, resume=True)
+    tiny.assert_same_outcome(tmp_path / "a", tmp_path / "b")
 
 
 def test_another_configuration_is_refused_with_the_differences(tmp_path):
-    tiny.run(tmp_path, lanes=LANES)
+    tiny.run(tmp_path, lanes=tiny.MANY_LANES)
     with pytest.raises(RunError, match=r"holds another run \(epochs: 3 there, 4 here; lr: 0.003 there, 0.1 here\)"):
-        tiny.run(tmp_path, lanes=LANES, epochs=4, lr=0.1, resume=True)
+        tiny.run(tmp_path, lanes=tiny.MANY_LANES, epochs=4, lr=0.1, resume=True)
 
 
 def test_other_data_are_refused(tmp_path):
-    tiny.run(tmp_path, lanes=LANES)
-    trainer = Trainer(tiny.config(lanes=LANES), tiny.data(n=71), tmp_path)
+    tiny.run(tmp_path, lanes=tiny.MANY_LANES)
+    trainer = Trainer(tiny.config(lanes=tiny.MANY_LANES), tiny.data(n=71), tmp_path)
     with pytest.raises(RunError, match="not those that"):
         trainer.run(resume=True)
 
 
 def test_the_last_two_checkpoints_are_kept(tmp_path):
-    tiny.run(tmp_path, lanes=LANES, keep_moments=True)
+    tiny.run(tmp_path, lanes=tiny.MANY_LANES, keep_moments=True)
     names = [path.name for path in checkpoint.found(tmp_path / "checkpoint")]
     assert names == ["epoch00003-step000000.safetensors", "epoch00002-step000000.safetensors"]
 
 
 def test_of_a_run_that_has_ended_the_weights_are_kept(tmp_path):
-    tiny.run(tmp_path / "weights", lanes=LANES)
-    tiny.run(tmp_path / "whole", lanes=LANES, keep_moments=True)
+    tiny.run(tmp_path / "weights", lanes=tiny.MANY_LANES)
+    tiny.run(tmp_path / "whole", lanes=tiny.MANY_LANES, keep_moments=True)
     (last,) = checkpoint.found(tmp_path / "weights" / "checkpoint")
     newest, before = checkpoint.found(tmp_path / "whole" / "checkpoint")
     kept, whole = load_file(last), load_file(newest)
@@ -122,10 +88,10 @@ def test_of_a_run_that_has_ended_the_weights_are_kept(tmp_path):
 
 
 def test_a_run_killed_between_its_weights_and_its_result_still_ends(tmp_path):
-    tiny.run(tmp_path, lanes=LANES)
+    tiny.run(tmp_path, lanes=tiny.MANY_LANES)
     before = (tmp_path / "result.json").read_bytes()
     (tmp_path / "result.json").unlink()
-    tiny.run(tmp_path, lanes=LANES, resume=True)
+    tiny.run(tmp_path, lanes=tiny.MANY_LANES, resume=True)
     assert (tmp_path / "result.json").read_bytes() == before
 
 
@@ -137,17 +103,17 @@ def test_with_its_moments_a_run_can_be_given_more_epochs(backend, tmp_path):
     tiny.run(tmp_path / "whole", **common, epochs=5)
     tiny.run(tmp_path / "a", **common, epochs=3)
     tiny.run(tmp_path / "a", **common, epochs=5, resume=True)
-    assert_same_outcome(tmp_path / "whole", tmp_path / "a")
+    tiny.assert_same_outcome(tmp_path / "whole", tmp_path / "a")
     for name in ("config.toml", "result.json"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
 def test_without_its_moments_it_says_what_is_missing(tmp_path):
-    tiny.run(tmp_path, lanes=LANES[:1])
+    tiny.run(tmp_path, lanes=tiny.MANY_LANES[:1])
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     missing = r"ended after 3 epochs and kept its weights, not Adam's moments; .* --again; with --keep-moments"
     with pytest.raises(RunError, match=missing):
-        tiny.run(tmp_path, lanes=LANES[:1], epochs=4, resume=True)
+        tiny.run(tmp_path, lanes=tiny.MANY_LANES[:1], epochs=4, resume=True)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
@@ -185,25 +151,25 @@ def flipped(content: bytes) -> bytes:
     "harm", [truncated, flipped, changed_state, lambda content: b"", lambda content: b"\0" * len(content)]
 )
 def test_a_damaged_checkpoint_falls_back_to_the_one_before_it(harm, tmp_path):
-    tiny.run(tmp_path / "whole", lanes=LANES)
+    tiny.run(tmp_path / "whole", lanes=tiny.MANY_LANES)
     with pytest.raises(Interrupted):
-        tiny.run(tmp_path / "a", StopAt(10), lanes=LANES)
+        tiny.run(tmp_path / "a", tiny.StopAt(10), lanes=tiny.MANY_LANES)
     newest = checkpoint.found(tmp_path / "a" / "checkpoint")[0]
     newest.write_bytes(harm(newest.read_bytes()))
-    warnings = Warnings()
-    tiny.run(tmp_path / "a", warnings, lanes=LANES, resume=True)
+    warnings = tiny.Warnings()
+    tiny.run(tmp_path / "a", warnings, lanes=tiny.MANY_LANES, resume=True)
     assert len(warnings.texts) == 1
     assert "is damaged" in warnings.texts[0]
     assert newest.name in warnings.texts[0]
-    assert_same_outcome(tmp_path / "whole", tmp_path / "a")
+    tiny.assert_same_outcome(tmp_path / "whole", tmp_path / "a")
 
 
 def test_when_no_checkpoint_is_whole_it_says_so(tmp_path):
-    tiny.run(tmp_path, lanes=LANES)
+    tiny.run(tmp_path, lanes=tiny.MANY_LANES)
     for path in checkpoint.found(tmp_path / "checkpoint"):
         path.write_bytes(b"")
-    with pytest.raises(RunError, match=r"no checkpoint in .* is whole; start the run anew: with --again"):
-        tiny.run(tmp_path, lanes=LANES, resume=True)
+    with pytest.raises(RunError, match=r"no checkpoint in .* is whole; start the run again: with --again"):
+        tiny.run(tmp_path, lanes=tiny.MANY_LANES, resume=True)
 
 
 # The same from outside, with processes
@@ -240,7 +206,7 @@ def test_kill_9_at_random_moments_and_the_same_bits_in_the_end(backend, kills, t
         process.wait()
         assert not (broken / "result.json").exists()
     subprocess.run(command(broken, data, *arguments, "--resume"), cwd=ROOT, check=True, capture_output=True)
-    assert_same_outcome(whole, broken)
+    tiny.assert_same_outcome(whole, broken)
     assert not list(broken.rglob("*.part"))
 
 
@@ -256,7 +222,7 @@ def test_a_signal_saves_and_says_how_to_go_on(number, code, tmp_path):
     _, errors = process.communicate(timeout=60)
     assert process.returncode == code
     assert errors.startswith(f"stopped by {number.name} in epoch")
-    assert "nothing is lost: go on with --resume" in errors
+    assert "nothing is lost: continue with --resume" in errors
     assert "Traceback" not in errors
     assert checkpoint.newest(folder / "checkpoint", pytest.fail) is not None
 
@@ -307,7 +273,7 @@ def test_a_full_disk_loses_nothing(small_disk, tmp_path):
     subprocess.run(["mount", "-o", "remount,size=40m", str(small_disk)], check=True)
     subprocess.run(command(folder, data, *arguments, "--resume"), cwd=ROOT, check=True, capture_output=True)
     subprocess.run(command(tmp_path / "whole", data, *arguments), cwd=ROOT, check=True, capture_output=True)
-    assert_same_outcome(tmp_path / "whole", folder)
+    tiny.assert_same_outcome(tmp_path / "whole", folder)
 
 
 def test_a_folder_that_cannot_be_written(tmp_path):
@@ -339,9 +305,9 @@ class Poison(Callback):
 def test_a_loss_that_is_not_finite_stops_the_lane_and_not_the_run(backend, tmp_path):
     if backend == "accel":
         needs("accel")
-    tiny.run(tmp_path / "whole", backend=backend, lanes=LANES)
-    warnings = Warnings()
-    trainer = tiny.run(tmp_path / "a", Poison(6, 1, "conv2.weight"), warnings, backend=backend, lanes=LANES)
+    tiny.run(tmp_path / "whole", backend=backend, lanes=tiny.MANY_LANES)
+    warnings = tiny.Warnings()
+    trainer = tiny.run(tmp_path / "a", Poison(6, 1, "conv2.weight"), warnings, backend=backend, lanes=tiny.MANY_LANES)
     assert trainer.state.stopped == [{"lane": 1, "epoch": 2, "step": 3, "layer": "conv2"}]
     assert trainer.state.active == [0, 2, 3]
     assert "lane 1 (I-MLP alpha 0.3, every 3 steps) stopped" in warnings.texts[0]
@@ -380,8 +346,8 @@ def all_finite(folder: Path) -> bool:
 def test_weights_that_the_last_step_of_an_epoch_broke_are_neither_saved_nor_reported(backend, steps, tmp_path):
     if backend == "accel":
         needs("accel")
-    warnings = Warnings()
-    trainer = tiny.run(tmp_path, Poison(steps, 1, "conv2.weight"), warnings, backend=backend, lanes=LANES)
+    warnings = tiny.Warnings()
+    trainer = tiny.run(tmp_path, Poison(steps, 1, "conv2.weight"), warnings, backend=backend, lanes=tiny.MANY_LANES)
     assert trainer.state.stopped == [{"lane": 1, "epoch": steps // 4, "step": 4, "layer": "conv2"}]
     assert f"stopped: its weights are not finite after epoch {steps // 4}, in conv2; its last good" in warnings.texts[0]
     assert all_finite(tmp_path)
@@ -394,7 +360,7 @@ def test_weights_that_the_last_step_of_an_epoch_broke_are_neither_saved_nor_repo
 def test_a_prior_that_the_last_step_of_an_epoch_broke_ends_the_run(steps, kept, tmp_path):
     message = rf"the prior's weights are not finite after epoch {steps // 4}, in conv2; {kept}try a smaller --lr"
     with pytest.raises(RunError, match=message):
-        tiny.run(tmp_path, PoisonPrior(steps, "conv2.weight"), lanes=LANES)
+        tiny.run(tmp_path, PoisonPrior(steps, "conv2.weight"), lanes=tiny.MANY_LANES)
     assert all_finite(tmp_path)
     assert not (tmp_path / "result.json").exists()
 
@@ -402,12 +368,12 @@ def test_a_prior_that_the_last_step_of_an_epoch_broke_ends_the_run(steps, kept, 
 def test_a_state_that_is_not_finite_is_not_saved_when_the_run_is_stopped(tmp_path):
     """The next step finds the lane, and only then the run stops: it ends as one that nobody stopped."""
     poison = {"lane": 1, "name": "conv2.weight"}
-    tiny.run(tmp_path / "whole", Poison(6, **poison), Warnings(), lanes=LANES)
+    tiny.run(tmp_path / "whole", Poison(6, **poison), tiny.Warnings(), lanes=tiny.MANY_LANES)
     with pytest.raises(Interrupted, match="in epoch 2 after step 3 of 4"):
-        tiny.run(tmp_path / "a", Poison(6, **poison), StopAt(6), Warnings(), lanes=LANES)
+        tiny.run(tmp_path / "a", Poison(6, **poison), tiny.StopAt(6), tiny.Warnings(), lanes=tiny.MANY_LANES)
     assert all_finite(tmp_path)
-    tiny.run(tmp_path / "a", lanes=LANES, resume=True)
-    assert_same_outcome(tmp_path / "whole", tmp_path / "a")
+    tiny.run(tmp_path / "a", lanes=tiny.MANY_LANES, resume=True)
+    tiny.assert_same_outcome(tmp_path / "whole", tmp_path / "a")
 
 
 def test_a_test_loss_that_is_not_finite_stops_the_lane(tmp_path):
@@ -418,7 +384,7 @@ def test_a_test_loss_that_is_not_finite_stops_the_lane(tmp_path):
             if trainer.state.step == 4:
                 trainer.state.lanes.parameters["head.weight"][2] = 1e308
 
-    warnings = Warnings()
+    warnings = tiny.Warnings()
     trainer = tiny.run(tmp_path, Grow(), warnings, lanes=tiny.lanes(0, 0.5, 1), epochs=1)
     assert trainer.state.stopped == [{"lane": 2, "epoch": 1, "step": 4, "layer": "the test loss"}]
     assert "NaN" not in (tmp_path / "metrics.jsonl").read_text()
@@ -431,7 +397,7 @@ def test_a_damaged_checkpoint_does_not_keep_a_lane_from_being_stopped(tmp_path):
             for path in checkpoint.found(tmp_path / "checkpoint"):
                 path.write_bytes(b"damaged")
 
-    trainer = tiny.run(tmp_path, Poison(6, 1, "conv2.weight"), Damage(), Warnings(), lanes=LANES)
+    trainer = tiny.run(tmp_path, Poison(6, 1, "conv2.weight"), Damage(), tiny.Warnings(), lanes=tiny.MANY_LANES)
     assert [stop["lane"] for stop in trainer.state.stopped] == [1]
     assert all_finite(tmp_path / "stopped-lane1")
 
@@ -453,7 +419,7 @@ def test_a_learning_rate_that_breaks_everything_is_an_error(settings, tmp_path):
 def test_a_device_that_is_looked_at_now_and_then_saves_no_broken_lane(tmp_path, monkeypatch):
     """As on CUDA: the check of the steps misses it, the sum of the epoch does not."""
     monkeypatch.setattr(Trainer, "_check_finite", property(lambda trainer: False))
-    trainer = tiny.run(tmp_path, Poison(6, 1, "conv2.weight"), Warnings(), lanes=LANES)
+    trainer = tiny.run(tmp_path, Poison(6, 1, "conv2.weight"), tiny.Warnings(), lanes=tiny.MANY_LANES)
     assert [stop["lane"] for stop in trainer.state.stopped] == [1]
     for folder in ("checkpoint", "stopped-lane1"):
         for path in checkpoint.found(tmp_path / folder):
@@ -461,7 +427,7 @@ def test_a_device_that_is_looked_at_now_and_then_saves_no_broken_lane(tmp_path, 
 
 
 def test_when_every_lane_has_stopped_the_prior_goes_on(tmp_path):
-    trainer = tiny.run(tmp_path, Poison(2, 0, "head.bias"), Warnings(), lanes=tiny.lanes(0))
+    trainer = tiny.run(tmp_path, Poison(2, 0, "head.bias"), tiny.Warnings(), lanes=tiny.lanes(0))
     assert trainer.state.lanes is None
     assert [row["lane"] for row in trainer.state.rows if row["epoch"] == 3] == ["prior"]
 
@@ -476,9 +442,9 @@ def test_a_prior_that_is_not_finite_ends_the_run_with_the_last_good_state(tmp_pa
         np.errstate(all="ignore"),
         pytest.raises(RunError, match=r"the prior's loss is not finite in epoch 1, .* on; try a smaller --lr"),
     ):
-        tiny.run(tmp_path / "at once", lanes=LANES, lr=1e200)
+        tiny.run(tmp_path / "at once", lanes=tiny.MANY_LANES, lr=1e200)
     with pytest.raises(RunError, match=r"not finite in epoch 2, .* its last good state is in checkpoint/"):
-        tiny.run(tmp_path, SpoilThePrior(), lanes=LANES)
+        tiny.run(tmp_path, SpoilThePrior(), lanes=tiny.MANY_LANES)
     arrays, _ = checkpoint.newest(tmp_path / "checkpoint", pytest.fail)
     assert all(np.isfinite(array).all() for array in arrays.values())
 
@@ -489,7 +455,7 @@ def test_more_lanes_than_memory_are_refused_with_how_many_would_fit(tmp_path, mo
     x, y = np.zeros((8, 3, 32, 32), np.uint8), np.arange(8)
     config = tiny.config(backend="accel", options={}, lanes=tiny.lanes(0.5) * 20_000)
     trainer = Trainer(config, Dataset("black", x, y, x, y, tuple("abcdefgh")), tmp_path)
-    monkeypatch.setattr(Trainer, "_new_state", pytest.fail)
+    monkeypatch.setattr(StateFactory, "new", pytest.fail)
     for begin in (trainer.run, trainer.seconds_a_step):
         with pytest.raises(
             RunError, match=r"20000 lanes of cnn need about .* GiB on cpu, where .* GiB are free; about"
@@ -500,17 +466,17 @@ def test_more_lanes_than_memory_are_refused_with_how_many_would_fit(tmp_path, mo
 def test_lanes_that_do_not_fit_are_refused_with_how_many_would(tmp_path, monkeypatch):
     trainer = Trainer(tiny.config(lanes=tiny.lanes(0, 0.3, 1)), tiny.data(), tmp_path)
     need = trainer.memory()
-    monkeypatch.setattr(machine, "free_memory", lambda device: need["total"] - 1)
+    monkeypatch.setattr(machine, "free_memory", lambda device: need.total - 1)
     with pytest.raises(RunError, match=r"3 lanes of cnn need about .*; about 2 would fit: run the others apart"):
         trainer.run()
     assert not (tmp_path / "config.toml").exists()
-    monkeypatch.setattr(machine, "free_memory", lambda device: need["total"])
+    monkeypatch.setattr(machine, "free_memory", lambda device: need.total)
     trainer.run()
 
 
 def test_an_old_part_of_a_file_does_no_harm(tmp_path):
     (tmp_path / "checkpoint").mkdir(parents=True)
     (tmp_path / "checkpoint" / ".epoch00001-step000000.safetensors.1.part").write_bytes(b"half")
-    trainer = tiny.run(tmp_path, lanes=LANES)
+    trainer = tiny.run(tmp_path, lanes=tiny.MANY_LANES)
     assert trainer.state.epoch == 3
     assert os.path.exists(tmp_path / "result.json")

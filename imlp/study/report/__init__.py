@@ -8,8 +8,10 @@ from pathlib import Path
 from imlp.errors import FileError, RunError
 from imlp.files import check_path, make_folder, write_whole
 from imlp.study.report import figures, gather, page, tables
-from imlp.study.scores import arms_of, find_runs
+from imlp.study.scores import arms_of
 from imlp.train.data.dataset import ProgressCallback, silent
+from imlp.train.run_folder import RunFolder
+from imlp.train.run_reader import find_runs
 
 LIST = ".imlp-report"  # in the folder of the files: their names
 
@@ -38,7 +40,7 @@ def make(
             raise RunError(f"there is no folder {folder}", "name folders that train, sweep or reproduce have written")
     progress("reading runs", 0, 1)
     found, searches = gather.experiments(folders), gather.searches(folders)
-    alone = [f for f in folders if any(f.rglob("search.json")) and not any(f.rglob("config.toml"))]
+    alone = [f for f in folders if any(f.rglob("search.json")) and not RunFolder.find(f)]
     runs = find_runs((folder for folder in folders if folder not in alone), warn)
     if not runs and not searches:
         raise RunError("there is no run to report on", "name folders that train, sweep or reproduce have written")

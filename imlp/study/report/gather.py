@@ -13,10 +13,12 @@ from imlp.study import schemas
 from imlp.study.report.data import ArmData, ModelData, SearchData, Series
 from imlp.study.report.provenance import environment, lane_in, run_data, settings, shown, warnings, why_missing
 from imlp.study.report.weights import first_layer
-from imlp.study.scores import MEND, Arm, constant_alpha, read_json
+from imlp.study.scores import Arm, constant_alpha
 from imlp.study.two_lines import fit_v
 from imlp.train.callbacks import Row
 from imlp.train.config import Lane
+from imlp.train.run_folder import RunFolder
+from imlp.train.run_reader import RUN_AGAIN, read_json
 
 
 def experiments(folders: Iterable[Path]) -> list[dict[str, Any]]:
@@ -123,8 +125,8 @@ def _check_layers(arm: Arm) -> None:
     for run in arm.runs:
         for row in (row for row in run.rows if row["lane"] != "prior"):
             if missing := [layer for layer in layers if layer not in row["bias"]]:
-                where = f"{run.folder / 'metrics.jsonl'}: epoch {row['epoch']}, lane {row['lane']}"
-                raise RunError(f"cannot read {where}: the bias of {missing[0]!r} is missing", MEND)
+                where = f"{RunFolder(run.folder).metrics}: epoch {row['epoch']}, lane {row['lane']}"
+                raise RunError(f"cannot read {where}: the bias of {missing[0]!r} is missing", RUN_AGAIN)
 
 
 def _series(arm: Arm) -> tuple[list[Series], dict[Lane, int]]:

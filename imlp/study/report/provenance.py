@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from imlp.study.report.data import RunData
-from imlp.study.scores import Arm, Run
+from imlp.study.scores import Arm
 from imlp.train.config import Lane
+from imlp.train.run_reader import Run
 
 
 def run_data(run: Run) -> RunData:

@@ -15,9 +15,10 @@ from imlp.files import parse_json
 from imlp.plot import out_shape
 from imlp.reference import matrix
 from imlp.spec import Shape
-from imlp.study.scores import Arm, Run
-from imlp.train import checkpoint
+from imlp.study.scores import Arm
 from imlp.train.config import Lane
+from imlp.train.run_folder import RunFolder
+from imlp.train.run_reader import Run
 
 SHOWN = 4  # rows of each matrix
 
@@ -38,7 +39,7 @@ def first_layer(arm: Arm) -> Weights | str:
     where: dict[str, None] = {}
     for run in sorted(arm.runs, key=lambda run: run.result is None):
         if not set(run.config.lanes) <= set(images) or not images:
-            for path in checkpoint.found(run.folder / "checkpoint"):
+            for path in RunFolder(run.folder).checkpoints():
                 try:
                     layer, rows, place, own = _read(run, path)
                 except (OSError, SafetensorError, ValueError, KeyError, TypeError):

@@ -1,7 +1,7 @@
 """Kill `sweep`, `search` and `reproduce` at random moments, here and on Ray: they must end with the same bits.
 
-    python tests/train/kill.py --kills 100                       # of each command, in one process
-    python tests/train/kill.py sweep search --engine ray --kills 100
+    python tests/study/kill.py --kills 100                       # of each command, in one process
+    python tests/study/kill.py sweep search --engine ray --kills 100
 
 A command is started and killed with SIGKILL again and again in one folder. Half of the kills fall into the first half
 second of a run. When it ends by itself, its files are compared with those of an undisturbed one, and it starts over in

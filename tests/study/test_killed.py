@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 
 from imlp.cli import app
 from imlp.errors import RunError
-from imlp.study.scores import read_run
 from imlp.study.search import Search
 from imlp.study.sweep import plan, run_here
 from imlp.train.loop import Trainer
+from imlp.train.run_reader import read_run
 
 BRIEF = tiny.config(epochs=2)
 

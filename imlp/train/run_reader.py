@@ -1,0 +1,146 @@
+"""Runs read back from their folders, finished or not, with every file checked as it is read."""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+from imlp.errors import ImlpError, RunError
+from imlp.files import check_path, parse_json, reason, shown
+from imlp.train.callbacks import Row
+from imlp.train.config import Config
+from imlp.train.run_folder import RunFolder
+
+NUMBER = int | float
+RUN_AGAIN = "run it again, or leave its folder out"
+HELD_OUT = re.compile(r" \(validation [^()]+\)$")  # how the name of data ends that a search judges by
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run's folder; `result` is None while it is not finished."""
+
+    folder: Path
+    config: Config
+    rows: list[Row]  # metrics.jsonl: one line per epoch and model
+    times: list[dict[str, Any]]  # times.jsonl: where each epoch's seconds went
+    env: dict[str, Any]  # nothing yet for a run that was killed in its first moments
+    result: dict[str, Any] | None
+
+    @property
+    def measure(self) -> str:
+        """What its accuracies are; trials of a search are judged by images held out, as the name of their data says."""
+        return "validation accuracy" if HELD_OUT.search(self.config.data) else "test accuracy"
+
+    @property
+    def seconds(self) -> float:
+        """Wall time of all its epochs."""
+        return sum(value for row in self.times for name, value in row.items() if name != "epoch")
+
+    def of(self, lane: int | str) -> list[Row]:
+        """The rows of a lane by its number, or of `"prior"`, by epoch."""
+        return [row for row in self.rows if row["lane"] == lane]
+
+
+def read_run(folder: Path) -> Run:
+    """The run in a folder, finished or not."""
+    files = RunFolder(folder)
+    try:
+        config = files.read_config()
+    except ImlpError as error:
+        path = str(files.config)
+        problem = error.problem if path in error.problem else f"{path} is not that of a run: {error.problem}"
+        raise ForeignError(problem, error.remedy) from error
+    finished, numbers = files.is_finished, range(len(config.lanes))
+    model = {"lane": ("prior", *numbers), "test_accuracy": NUMBER}
+    lane = {**model, "epoch": int, "bias": {...: {"share": NUMBER, "random": NUMBER, "distance": NUMBER}}}
+    environment = {"command": str, "started": str}
+    pruned = {"lane": tuple(numbers), "epoch": int}
+    result = {
+        "models": [model],
+        "stopped": [lambda stop: pruned if "reason" in stop else {**pruned, "step": int, "layer": str}],
+        "parameters": {"prior": int, "dense": int},
+    }
+    return Run(
+        folder=folder,
+        config=config,
+        rows=_lines(files.metrics, lambda row: {**model, "epoch": int} if row.get("lane") == "prior" else lane),
+        times=_lines(files.times, {...: NUMBER}),
+        env=read_json(files.environment, environment) if finished or files.environment.exists() else {},
+        result=read_json(files.result, result) if finished else None,
+    )
+
+
+class ForeignError(RunError):
+    """A `config.toml` that is not that of a run."""
+
+
+def find_runs(folders: Iterable[Path], warn: Callable[[str], None] | None = None) -> list[Run]:
+    """Every run in the folders and below them, each once; given `warn`, files of others are named to it and skipped."""
+    found: dict[Path, None] = {}
+    for folder in map(check_path, folders):
+        here = RunFolder.find(folder) if folder.is_dir() else []
+        if not here:
+            raise RunError(f"there is no run in {folder}", "name folders that train, sweep or reproduce have written")
+        found |= dict.fromkeys(path.resolve() for path in here)
+    runs = []
+    for folder in found:
+        try:
+            runs.append(read_run(folder))
+        except ForeignError as error:
+            if warn is None:
+                raise
+            warn(f"skipped: {error.problem}")
+    return runs
+
+
+def read_json(path: Path, wanted: Any, remedy: str = RUN_AGAIN) -> Any:
+    """What a file holds, if that has the wanted shape; an error that names the file if not."""
+    try:
+        found = parse_json(path.read_bytes())
+        conform(found, wanted)
+    except (OSError, ValueError) as error:
+        raise RunError(f"cannot read {shown(path)}: {reason(error)}", remedy) from error
+    return found
+
+
+def _lines(path: Path, wanted: Any) -> list[dict[str, Any]]:
+    """The same of a file with one value per line; none where there is no file."""
+    found, where = [], ""
+    try:
+        for n, line in enumerate(path.read_text().splitlines() if path.exists() else (), start=1):
+            where = f", line {n}"
+            found.append(parse_json(line))
+            conform(found[-1], wanted)
+    except (OSError, ValueError) as error:
+        raise RunError(f"cannot read {shown(path)}{where}: {reason(error)}", RUN_AGAIN) from error
+    return found
+
+
+def conform(value: Any, wanted: Any, name: str = "") -> None:
+    """Refuse a value of JSON that lacks something, with a ValueError that names it.
+
+    A dict wants its keys, `...` standing for any; a list wants a list of what it holds; a tuple wants one of its
+    values; a function is given an object and says what to want of it; a type wants an instance.
+
+    >>> conform({"rows": [{"epoch": 1}, {}]}, {"rows": [{"epoch": int}]})
+    Traceback (most recent call last):
+    ValueError: 'rows[1].epoch' is missing
+    """
+    if isinstance(wanted, FunctionType):
+        wanted = wanted(value) if isinstance(value, dict) else {}
+    kind = type(wanted) if isinstance(wanted, dict | list) else wanted
+    if value not in wanted if isinstance(wanted, tuple) else not isinstance(value, kind):
+        raise ValueError(f"{name or 'what it holds'!r} cannot be {value!r:.40}")
+    if isinstance(wanted, dict):
+        for key, inner in wanted.items():
+            for own in value if key is ... else [key]:
+                path = f"{name}.{own}".lstrip(".")
+                if own not in value:
+                    raise ValueError(f"{path!r} is missing")
+                conform(value[own], inner, path)
+    if isinstance(wanted, list):
+        for n, item in enumerate(value):
+            conform(item, wanted[0], f"{name}[{n}]")

@@ -1,0 +1,121 @@
+"""Where a run is: its models and what they have achieved, as the loop changes it and a checkpoint holds it."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from imlp.errors import RunError
+from imlp.model import Model, not_finite, shared
+from imlp.networks import Network
+from imlp.train.callbacks import Row
+from imlp.train.config import Config
+
+MOMENTS = ("adam.first.", "adam.second.")  # how the names of Adam's moments begin
+SAVED = ("active", "epoch", "step", "rows", "stopped", "times")  # of a State, beside its models and losses
+
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass
+class State:
+    """Everything that changes in the course of a run."""
+
+    prior: Model
+    lanes: Model | None  # None: every lane has stopped
+    active: list[int]  # which of the configuration's lanes the stack holds
+    epoch: int = 0  # epochs that are complete, their interpolation and evaluation included
+    step: int = 0  # steps of the epoch under way
+    losses: list[Any] = field(default_factory=list)  # sums over its images: the prior's, and one per lane
+    rows: list[Row] = field(default_factory=list)  # of metrics.jsonl
+    stopped: list[dict[str, Any]] = field(default_factory=list)
+    times: list[dict[str, Any]] = field(default_factory=list)  # of times.jsonl: where each epoch's seconds went
+
+    @property
+    def models(self) -> Iterator[tuple[str, Model]]:
+        """The prior, and the stack of lanes if there are any left, by the names that they have in a checkpoint."""
+        yield "prior", self.prior
+        if self.lanes is not None:
+            yield "lanes", self.lanes
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether it may be saved: a checkpoint never holds a number that is not finite."""
+        return not any(not_finite(model) for _, model in self.models)
+
+    @property
+    def all_retired(self) -> bool:
+        """Whether no lane is left, and not all of them broke by themselves."""
+        return self.lanes is None and any("reason" in stop for stop in self.stopped)
+
+
+class StateFactory:
+    """Makes the states of a run: new, or from a checkpoint."""
+
+    def __init__(self, config: Config, network: Network, backend: Any, *, device: str, dtype: str):
+        self.config, self.network, self.backend = config, network, backend
+        self.place = {"dtype": dtype, "device": device}
+
+    def new(self) -> State:
+        """The state before the first step."""
+        config, options = self.config, {"seed": self.config.seed, **self.place}
+        prior = self.backend.init(self.network, dense=False, **options)
+        lanes = self.backend.init(self.network, dense=True, lanes=len(config.lanes), **options)
+        state = State(prior, lanes, list(range(len(config.lanes))))
+        self.reset_losses(state)
+        return state
+
+    def reset_losses(self, state: State) -> None:
+        """Begin the sums of an epoch, in float64."""
+        shapes = [()] if state.lanes is None else [(), (len(state.active),)]
+        state.losses = [self.backend.place(np.zeros(shape), device=self.place["device"]) for shape in shapes]
+
+    def arrays(self, state: State, *, moments: bool) -> Arrays:
+        """The numbers of the models for a checkpoint, not copied: there may be no room for that."""
+        found: Arrays = {}
+        for group, model in state.models:
+            numbers = shared(model, self.backend.to_numpy)
+            found |= {f"{group}/{name}": numbers[name] for name in numbers if moments or not name.startswith(MOMENTS)}
+        return found
+
+    def header(self, state: State) -> dict[str, Any]:
+        """Everything else for a checkpoint, as JSON can hold it."""
+        losses = [self.backend.to_numpy(sums).tolist() for sums in state.losses]
+        return {**{name: getattr(state, name) for name in SAVED}, "losses": losses}
+
+    def restored(self, arrays: Arrays, saved: dict[str, Any], where: object) -> State:
+        """The state that a checkpoint holds. One without Adam's moments can be read, but not trained any further."""
+        groups = {group: part(arrays, f"{group}/") for group in ("prior", "lanes")}
+        if not any(name.startswith(MOMENTS) for name in groups["prior"]):
+            if saved["epoch"] < self.config.epochs and saved["active"]:
+                problem = f"{where} ended after {saved['epoch']} epochs and kept its weights, not Adam's moments"
+                remedy = "train all epochs again, with --again; with --keep-moments more can be added later"
+                raise RunError(problem, remedy)
+            for own in groups.values():
+                names = [name for name in own if not name.startswith("adam.")]
+                own |= {prefix + name: np.zeros_like(own[name]) for prefix in MOMENTS for name in names}
+        prior = self.backend.load(self.network, groups["prior"], dense=False, **self.place)
+        lanes = self.backend.load(self.network, groups["lanes"], dense=True, **self.place) if groups["lanes"] else None
+        losses = [self.backend.place(np.array(sums), device=self.place["device"]) for sums in saved["losses"]]
+        return State(prior, lanes, losses=losses, **{name: saved[name] for name in SAVED})
+
+    def last_good_lane(self, lane: int, checkpoints: Iterable[tuple[Arrays, dict[str, Any]]]) -> Arrays:
+        """The lane as the newest checkpoint has it in which all its numbers are finite; otherwise as it began."""
+        for saved, state in checkpoints:
+            if lane in state["active"]:
+                at, own = state["active"].index(lane), part(saved, "lanes/")
+                arrays = {name: array if array.ndim == 0 else array[at : at + 1] for name, array in own.items()}
+                if all_finite(arrays):
+                    return arrays
+        found: Arrays = self.backend.export(self.backend.select(self.new().lanes, [lane]))
+        return found
+
+
+def part(arrays: Arrays, prefix: str) -> Arrays:
+    """The arrays whose names begin so, by the rest of their names."""
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+
+def all_finite(arrays: Arrays) -> bool:
+    return all(np.isfinite(array).all() for array in arrays.values())
