@@ -19,8 +19,8 @@ from measure import console, print_machine, run, table
 from safetensors.numpy import load_file
 
 from imlp.study.scores import Run, find_runs
-from imlp.study.sweep import alphas_of
 from imlp.train import checkpoint
+from imlp.train.schedule import alphas_of
 
 ALPHAS = "0,1e-4..1:7log"
 ROOT = Path(__file__).parents[1]

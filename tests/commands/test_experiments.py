@@ -92,7 +92,7 @@ def test_the_paper_s_numbers_are_those_of_the_paper():
 
 @pytest.mark.parametrize("name", experiments.names())
 def test_the_paper_s_budget_is_the_paper_s_setting(name):
-    for trial in experiments.load(name).trials("paper"):
+    for trial in experiments.load(name).plans("paper"):
         base = trial.base
         assert (base.data, base.epochs, base.batch, base.lr, base.train_size) == ("cifar10", 100, 128, 1e-4, None)
         assert base.augment == ("none" if trial.name == "none" else "pad")
@@ -106,7 +106,7 @@ def test_a_smoke_run_of_each_experiment(name, tmp_path, monkeypatch):
     result = run("reproduce", name, "--json", "--threads", 1, "--no-verify", "--no-report")
     assert result.exit_code == 0, result.output
     found, experiment = json.loads(result.stdout), experiments.load(name)
-    trials = experiment.trials("smoke")
+    trials = experiment.plans("smoke")
     assert len(found["table"]) == sum(1 + len(trial.lanes) for trial in trials)
     assert {row["n"] for row in found["table"]} == {experiment.seeds("smoke")}
     assert all(0 <= row["mean"] <= 100 for row in found["table"])

@@ -18,11 +18,12 @@ from typer.testing import CliRunner
 
 from imlp.cli import app
 from imlp.errors import ConfigError, ImlpError, RunError
-from imlp.study import search as searching
+from imlp.study import search_space
+from imlp.study.optuna_search import Search
 from imlp.study.report.data import gather
 from imlp.study.scores import arms_of, find_runs
-from imlp.study.search import Search, Space
-from imlp.study.sweep import run_task
+from imlp.study.search_space import Space
+from imlp.study.tasks import run_task
 from imlp.train.callbacks import Callback
 from imlp.train.config import Lane, from_mapping
 from imlp.train.loop import Interrupted, Trainer
@@ -452,7 +453,7 @@ def test_bad_input_is_one_line(given, message, bars):
 def test_without_optuna_it_says_what_to_install(bars, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(ImlpError, match=r"search needs Optuna; install it with: pip install 'imlp\[search\]'"):
-        searching.import_optuna()
+        search_space.import_optuna()
     assert CliRunner().invoke(app, command(bars)).exit_code == 2
 
 

@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 
 from imlp.cli import app
 from imlp.errors import RunError
+from imlp.study.optuna_search import Search
 from imlp.study.scores import read_run
-from imlp.study.search import Search
-from imlp.study.sweep import plan, run_here
+from imlp.study.tasks import plan, run_here
 from imlp.train.loop import Trainer
 
 BRIEF = tiny.config(epochs=2)

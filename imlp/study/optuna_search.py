@@ -4,7 +4,7 @@ The accuracy that counts is that on images held out from the training set; the t
 when the lane that was chosen, alpha 0 and alpha 1 are trained once more on all training images.
 
 A batch is asked for as a whole and written to `batch.json` before it is trained, and its trials reach Optuna's storage
-only when they are finished. Whatever interrupts a search, the same batch goes on, and the same trials come out.
+only when they are finished. Whatever interrupts a search, the same batch is resumed, and the same trials come out.
 
 `search.json`, all accuracies in per cent:
 
@@ -41,139 +41,32 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from imlp.errors import BackendError, ConfigError, FileError, RunError
-from imlp.files import parse_json, reason, shown, write_whole
+from imlp.errors import ConfigError, FileError, RunError
+from imlp.files import parse_json, reason, shown, write_json
+from imlp.study.pruner import Pruner
 from imlp.study.scores import arms_of, read_run
-from imlp.study.sweep import Outcome, Task, lanes_at_once, plan
-from imlp.train.callbacks import Callback, Row
+from imlp.study.search_space import Parameters, Space, import_optuna
+from imlp.study.tasks import Outcome, Task, lanes_at_once, plan
+from imlp.train.callbacks import Row
 from imlp.train.config import Config, Lane
 from imlp.train.data import Dataset
-from imlp.train.loop import Trainer, locked
-from imlp.train.schedule import Alpha
+from imlp.train.loop import locked
 
 if TYPE_CHECKING:
     import optuna
 
-OVER = ("alpha", "alpha-per-layer", "schedule")
-KINDS = ("constant", "decay", "end", "once")
-LEAST, ZERO = 1e-4, 1e-5  # alpha is log-uniform from ZERO to 1, and what is drawn below LEAST means 0
 AT_ONCE = 8  # lanes in one run, if memory allows
 RANDOM = 8  # trials before the sampler begins to learn from them
-UNPRUNED = 5  # trials that run to the end before any is stopped early, and
-UNPRUNED_SHARE = 0.25  # the share of the epochs in which none is
 TOLD = 10  # trials to the end before anything is said of what matters
 TRIES = 20  # draws for a lane that has not been tried yet
 ALL = "all layers"
 
-Parameters: TypeAlias = dict[str, Any]
 Runner: TypeAlias = Callable[[Sequence[Task], Dataset], list[Outcome]]
-
-
-def import_optuna() -> Any:
-    """Optuna, silent but for warnings; an error with the remedy where it is missing."""
-    try:
-        import optuna
-    except ImportError:
-        raise BackendError("search needs Optuna", "install it with: pip install 'imlp[search]'") from None
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    return optuna
-
-
-@dataclass(frozen=True)
-class Space:
-    """What is searched: a lane for each set of parameters."""
-
-    over: str
-    every: str  # epoch, step, a number of steps, or both
-    layers: tuple[str, ...]  # that the lanes mix
-    epochs: int
-    common: tuple[tuple[str, Any], ...] = ()  # settings of every lane
-
-    def __post_init__(self) -> None:
-        if self.over not in OVER:
-            raise ConfigError(f"--over is {self.over!r}", f"use {' or '.join(OVER)}")
-        if not self.layers:
-            raise ConfigError("the network has no layers to mix", "choose one that has, for example cnn")
-
-    def lane(self, trial: Any) -> Lane:
-        """The lane of an Optuna trial, or of anything that suggests values as one does."""
-        kind = trial.suggest_categorical("kind", KINDS) if self.over == "schedule" else "constant"
-        drawn = {name: self._alpha(trial, name) for name in self._names}
-        alpha = next(iter(drawn.values()))
-        if len(set(drawn.values())) > 1:
-            alpha = ",".join(f"{name.removeprefix('alpha ')}={value}" for name, value in drawn.items())
-        if alpha == "0":
-            return self._lane(alpha)
-        match kind:
-            case "decay":
-                alpha = f"decay:{alpha}:{trial.suggest_float('power', 0.25, 8, log=True):.3g}"
-            case "end":
-                return self._lane(f"end:{alpha}")
-            case "once":
-                return self._lane(f"once:{trial.suggest_int('epoch', 1, self.epochs)}:{alpha}")
-        every = trial.suggest_categorical("every", ("epoch", "step")) if self.every == "both" else self.every
-        return self._lane(alpha, every)
-
-    @property
-    def known(self) -> list[Parameters]:
-        """What is tried first: alpha 0, the plain MLP, and alpha 1, all of the prior, at each cadence."""
-        kind: Parameters = {"kind": "constant"} if self.over == "schedule" else {}
-        full = kind | dict.fromkeys(self._names, 1.0)
-        cadences = [{"every": "epoch"}, {"every": "step"}] if self.every == "both" else [{}]
-        return [kind | dict.fromkeys(self._names, ZERO), *(full | cadence for cadence in cadences)]
-
-    @property
-    def _names(self) -> list[str]:
-        return [f"alpha {layer}" for layer in self.layers] if self.over == "alpha-per-layer" else ["alpha"]
-
-    def _alpha(self, trial: Any, name: str) -> str:
-        drawn = trial.suggest_float(name, ZERO, 1.0, log=True)
-        return f"{drawn:.3g}" if drawn >= LEAST else "0"
-
-    def _lane(self, alpha: str, every: str = "epoch") -> Lane:
-        return Lane(alpha=alpha, every=every, **dict(self.common))
-
-
-class Pruner(Callback):
-    """Retires a lane whose best accuracy so far is below the median that earlier trials had after the same epoch.
-
-    It asks Optuna's median pruner, through a study of its own in memory, so that it can be sent to another machine.
-    """
-
-    def __init__(self, history: "Sequence[optuna.trial.FrozenTrial]"):
-        self.history = history
-
-    def started(self, trainer: Trainer) -> None:
-        optuna = import_optuna()
-        warmup = int(UNPRUNED_SHARE * trainer.config.epochs) + 1
-        pruner = optuna.pruners.MedianPruner(n_startup_trials=UNPRUNED, n_warmup_steps=warmup)
-        study = optuna.create_study(direction="maximize", pruner=pruner)
-        study.add_trials(self.history)
-        self.trials = [study.ask() for _ in trainer.config.lanes]
-        for row in trainer.state.rows:
-            self._report(row)
-        self._prune(trainer, [row for row in trainer.state.rows if row["epoch"] == trainer.state.epoch])
-
-    def epoch_ended(self, trainer: Trainer, rows: list[Row], seconds: dict[str, float]) -> None:
-        for row in rows:
-            self._report(row)
-        self._prune(trainer, rows)
-
-    def _report(self, row: Row) -> None:
-        if row["lane"] != "prior":
-            self.trials[row["lane"]].report(100 * row["test_accuracy"], row["epoch"])
-
-    def _prune(self, trainer: Trainer, rows: list[Row]) -> None:
-        if trainer.state.epoch == trainer.config.epochs:
-            return
-        for lane in [row["lane"] for row in rows if row["lane"] in trainer.state.active]:
-            if self.trials[lane].should_prune():
-                trainer.retire(lane, "pruned")
 
 
 @dataclass
 class Search:
-    """A search of `trials` lanes in a folder; `run` starts it, goes on with it, or gives what came of it."""
+    """A search of `trials` lanes in a folder; `run` starts it, resumes it, or returns what came of it."""
 
     base: Config
     data: Dataset
@@ -249,7 +142,7 @@ class Search:
             remedy = "give --storage a URL like sqlite:///trials.db, or leave it out"
             raise ConfigError(self._cannot_keep(error), remedy) from error
         if not path.exists():
-            _write(path, settings)
+            write_json(path, settings)
         return study
 
     @contextmanager
@@ -258,7 +151,7 @@ class Search:
         try:
             yield
         except (OSError, import_optuna().exceptions.StorageInternalError) as error:
-            raise RunError(self._cannot_keep(error), "mend that, then give the same command again") from error
+            raise RunError(self._cannot_keep(error), "fix that, then give the same command again") from error
 
     def _cannot_keep(self, error: Exception) -> str:
         where = re.sub("//.*@", "//", self.storage or str(self.folder / "trials.journal"))  # without a password
@@ -310,7 +203,7 @@ class Search:
         first = len([*self.folder.glob("batch-*")])
         starts = range(0, len(found), most)
         batch = {f"batch-{first + k:03d}": found[start : start + most] for k, start in enumerate(starts)}
-        _write(self.folder / "batch.json", batch)
+        write_json(self.folder / "batch.json", batch)
         return batch
 
     def _lane(self, parameters: Parameters) -> Lane:
@@ -334,7 +227,7 @@ class Search:
         for outcome in outcomes:
             if outcome.error is not None:
                 raise RunError(
-                    f"a run of the search has failed: {outcome.error}", "mend that, then give the command again"
+                    f"a run of the search has failed: {outcome.error}", "fix that, then give the command again"
                 )
         return outcomes
 
@@ -415,12 +308,12 @@ class Search:
         }  # fmt: skip
         content, path = json.loads(json.dumps(content)), self.folder / "search.json"
         if not path.exists() or _read(path) != content:
-            _write(path, content)
+            write_json(path, content)
         return content
 
     def _trial(self, trial: "optuna.trial.FrozenTrial") -> dict[str, Any]:
         lane, values = self._lane(trial.params), trial.intermediate_values
-        parts = Alpha.parse(lane.alpha).schedules
+        parts = lane.parsed.schedules
         numbers = {"constant": 0, "decay": 0, "end": 0, "once": 1}
         alphas = {name or ALL: schedule.numbers[numbers[schedule.kind]] for name, schedule in parts}
         return {
@@ -452,8 +345,3 @@ def _read(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise FileError(f"cannot read {shown(path)}: {reason(error)}", "choose another folder with --out") from error
     return found
-
-
-def _write(path: Path, content: Mapping[str, Any]) -> None:
-    with write_whole(path) as file:
-        file.write((json.dumps(content, indent=2) + "\n").encode())
