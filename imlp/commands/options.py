@@ -10,11 +10,13 @@ from typing import Annotated, Any, Optional, TypeAlias, get_args, get_origin
 
 import typer
 
-from imlp.commands.console import err
+from imlp.commands.console import err, out, print_json
 from imlp.errors import ConfigError
 from imlp.files import parse_json
+from imlp.networks import NETWORKS
 from imlp.study.cluster import Cluster
 from imlp.train.config import Config, Lane, combined, read
+from imlp.train.data import NAMES
 from imlp.train.loop import Interrupted
 from imlp.train.setting import shown_default
 
@@ -64,6 +66,7 @@ Json: TypeAlias = Annotated[bool, _shown("Print only the result, as JSON.", "--j
 Resume: TypeAlias = Annotated[
     bool, _shown("Resume what is in the folder, or start it: what this command always does.", "--resume")
 ]
+ListAll: TypeAlias = Annotated[bool, _shown("List the networks and data sets that there are.", "--list")]
 Estimate: TypeAlias = Annotated[bool, _shown("Only print what it is made of and the expected time.", "--estimate")]
 
 
@@ -77,6 +80,16 @@ def cluster_of(engine: str, address: str | None, cpus: int | None, gpus: float |
     for name in (name for name, value in given.items() if value is not None):
         raise ConfigError(f"{name} is for Ray", "add --engine ray, or leave it out")
     return None
+
+
+def print_choices(json: bool) -> None:
+    """The networks and the data sets that can be named."""
+    found = {"networks": list(NETWORKS), "data": list(NAMES)}
+    if json:
+        print_json(found)
+        return
+    out.print(f"--network: {', '.join(found['networks'])}", soft_wrap=True)
+    out.print(f"--data: {', '.join(found['data'])}, a folder, an .npz, or a CIFAR .tar.gz", soft_wrap=True)
 
 
 @contextmanager

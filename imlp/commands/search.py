@@ -15,12 +15,14 @@ from imlp.commands.options import (
     Estimate,
     Gpus,
     Json,
+    ListAll,
     Quiet,
     Resume,
     cluster_of,
     config_of,
     exit_if_interrupted,
     lane_settings,
+    print_choices,
     settings_as_options,
 )
 from imlp.commands.sweep_display import Board, print_estimate
@@ -71,6 +73,7 @@ def search(
     cpus: Cpus = None,
     gpus: Gpus = None,
     resume: Resume = False,
+    list_all: ListAll = False,
     estimate: Estimate = False,
     check: Check = True,
     quiet: Quiet = False,
@@ -89,6 +92,9 @@ def search(
     - `search --over schedule --data cifar10 --epochs 20 --seeds 3`: constant, decaying, at the end, or once
     - `search --engine ray --address auto`: on all machines of a Ray cluster, several batches at a time (docs/scale.md)
     """
+    if list_all:
+        print_choices(json)
+        return
     lane = lane_settings(settings)
     if "alpha" in lane:
         raise ConfigError("--alpha is for one lane", "here it is what is searched; use sweep for alphas of your own")

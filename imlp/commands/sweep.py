@@ -17,12 +17,14 @@ from imlp.commands.options import (
     Estimate,
     Gpus,
     Json,
+    ListAll,
     Quiet,
     Resume,
     cluster_of,
     config_of,
     exit_if_interrupted,
     lane_settings,
+    print_choices,
     settings_as_options,
 )
 from imlp.commands.sweep_display import Board, print_estimate
@@ -56,6 +58,7 @@ def sweep(
     cpus: Cpus = None,
     gpus: Gpus = None,
     resume: Resume = False,
+    list_all: ListAll = False,
     estimate: Estimate = False,
     check: Check = True,
     quiet: Quiet = False,
@@ -73,6 +76,9 @@ def sweep(
     - `sweep --alpha decay:0.5:1 --alpha decay:0.5:4 --data cifar10 --epochs 20`: schedules
     - `sweep --seeds 5 --engine ray --address auto`: the same on all machines of a Ray cluster (docs/scale.md)
     """
+    if list_all:
+        print_choices(json)
+        return
     lane = lane_settings(settings)
     listed, every = [*(alphas or ()), *lane.pop("alpha", ())] or [ALPHAS], lane.pop("every", "epoch")
     base, cluster = config_of(config, settings), cluster_of(engine, address, cpus, gpus)

@@ -11,7 +11,7 @@ from rich.table import Table
 from imlp.backend import backend as get_backend
 from imlp.commands import run_display as display
 from imlp.commands.console import err, out, print_json
-from imlp.commands.options import ALPHA_HELP, EVERY_HELP, config_of, settings_as_options
+from imlp.commands.options import ALPHA_HELP, EVERY_HELP, ListAll, config_of, print_choices, settings_as_options
 from imlp.commands.progress import watched
 from imlp.errors import ConfigError
 from imlp.files import check_path
@@ -40,6 +40,7 @@ def train(
     ] = None,
     resume: Annotated[bool, _run_option("Resume the run in the folder, or start it.", "--resume")] = False,
     again: Annotated[bool, _run_option("Delete the run in the folder and start again.", "--again")] = False,
+    list_all: ListAll = False,
     estimate: Annotated[bool, _run_option("Only print parameters, memory and expected time.", "--estimate")] = False,
     check: Annotated[bool, _run_option("Check the network against the reference.", "--verify/--no-verify")] = True,
     quiet: Annotated[bool, _run_option("Print only warnings and the result.", "--quiet")] = False,
@@ -57,6 +58,9 @@ def train(
     - `train --alpha 1@step --alpha decay:0.5:2`: after every step; decaying over the epochs
     - `train --data cifar10 --epochs 100`: the paper's setting, after `data fetch cifar10`
     """
+    if list_all:
+        print_choices(json)
+        return
     chosen = config_of(config, settings)
     get_backend(chosen.backend)  # before anything slow: it names what is missing
     folder = check_path(out_folder or prepare.default_folder(chosen))

@@ -79,7 +79,7 @@ def outcomes(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def disagreements(folder: Path) -> list[str]:
-    """Where the page or an `experiment.json` differs from what the files of the runs give."""
+    """Where the page or an `experiment.json` differs from what the files of the runs say."""
     wrong = []
     for name, made in outcomes(folder).items():
         if made != _said(folder / name):

@@ -30,11 +30,9 @@ import dataclasses
 import hashlib
 import json
 import platform
-import re
 import shutil
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -47,6 +45,7 @@ from imlp.study.pruner import Pruner
 from imlp.study.scores import arms_of, read_run
 from imlp.study.search_space import Parameters, Space, import_optuna
 from imlp.study.tasks import Outcome, Task, lanes_at_once, plan
+from imlp.study.trial_storage import TrialStorage
 from imlp.train.callbacks import Row
 from imlp.train.config import Config, Lane
 from imlp.train.data import Dataset
@@ -97,6 +96,7 @@ class Search:
         self.split = self.data.hold_out(self.validation, seed=self.base.seed)
         name = f"search-{self.base.network}-{Path(self.base.data).name}-{self._identity}"
         self.folder = self.out or Path("runs") / name
+        self._kept = TrialStorage(self.folder, self.storage)
 
     def run(self, runner: Runner) -> dict[str, Any]:
         """All trials, then the runs at the end; what `search.json` holds."""
@@ -112,7 +112,7 @@ class Search:
 
     def _trials(self) -> "list[optuna.trial.FrozenTrial]":
         """All that are finished, on this machine and on others that share the storage."""
-        with self._storage_explained():
+        with self._kept.explained():
             return self.study.get_trials()
 
     def _complete(self) -> "list[optuna.trial.FrozenTrial]":
@@ -120,7 +120,7 @@ class Search:
 
     def _open(self) -> "optuna.Study":
         """The study of these settings and data; a folder that holds another search is refused."""
-        optuna, settings, path = import_optuna(), self._settings, self.folder / "settings.json"
+        settings, path = self._settings, self.folder / "settings.json"
         found = _read(path) if path.exists() else settings
         changed = [
             f"{name}: {found.get(name)} there, {settings.get(name)} here"
@@ -130,32 +130,10 @@ class Search:
         if changed:
             problem = f"{self.folder} holds another search ({'; '.join(changed)})"
             raise RunError(problem, "choose another folder with --out")
-        try:
-            if self.storage is None:
-                journal = optuna.storages.journal.JournalFileBackend(str(self.folder / "trials.journal"))
-                storage = optuna.storages.JournalStorage(journal)
-            else:
-                storage = optuna.storages.RDBStorage(self.storage)
-            options = {"storage": storage, "direction": "maximize", "load_if_exists": True}
-            study = optuna.create_study(study_name=f"imlp-{self._identity}", **options)
-        except Exception as error:  # of Optuna, of SQLAlchemy, or of a database's driver
-            remedy = "give --storage a URL like sqlite:///trials.db, or leave it out"
-            raise ConfigError(self._cannot_keep(error), remedy) from error
+        study = self._kept.open(f"imlp-{self._identity}")
         if not path.exists():
             write_json(path, settings)
         return study
-
-    @contextmanager
-    def _storage_explained(self) -> Iterator[None]:
-        """A file or a database that is lost on the way is an error with a remedy."""
-        try:
-            yield
-        except (OSError, import_optuna().exceptions.StorageInternalError) as error:
-            raise RunError(self._cannot_keep(error), "fix that, then give the same command again") from error
-
-    def _cannot_keep(self, error: Exception) -> str:
-        where = re.sub("//.*@", "//", self.storage or str(self.folder / "trials.journal"))  # without a password
-        return f"cannot keep the trials in {where}: {' '.join(str(error.__cause__ or error).split())}"
 
     @property
     def _settings(self) -> dict[str, Any]:
@@ -243,7 +221,7 @@ class Search:
                 attributes = {"run": [folder.name, k, *place], "state": states.get(k, "complete")}
                 attributes["prior"] = 100 * run.of("prior")[-1]["test_accuracy"]
                 if attributes["run"] not in there:
-                    with self._storage_explained():
+                    with self._kept.explained():
                         self.study.add_trial(self._finished(parameters, run.of(k), attributes))
             shutil.rmtree(folder / "checkpoint", ignore_errors=True)
         (self.folder / "batch.json").unlink()
@@ -327,7 +305,7 @@ class Search:
         complete = self._complete()
         if len(complete) < TOLD or len({name for trial in complete for name in trial.params}) < 2:
             return {}
-        with warnings.catch_warnings(), self._storage_explained():
+        with warnings.catch_warnings(), self._kept.explained():
             warnings.simplefilter("ignore")  # of parameters that few trials have
             found: dict[str, float] = import_optuna().importance.get_param_importances(self.study)
         return found

@@ -218,7 +218,7 @@ def test_a_storage_that_is_lost_on_the_way_is_one_line(storage, tmp_path, monkey
         path.mkdir()
         return outcomes
 
-    with pytest.raises(RunError, match=r"cannot keep the trials in .*; mend that, then give the same command again"):
+    with pytest.raises(RunError, match=r"cannot keep the trials in .*; fix that, then give the same command again"):
         search(Path("run"), trials=2, epochs=1, storage=storage, runner=harmful)
 
 
