@@ -208,8 +208,9 @@ def combined(values: Mapping[str, Any], settings: Mapping[str, Any]) -> Config:
     there = merged.get("lanes")
     if there is None or "alpha" in lane:
         merged["lanes"] = _listed(lane.pop("alpha", "0.5"), **lane)
-    else:
-        merged["lanes"] = [{**one, **lane} for one in ([there] if isinstance(there, dict) else there)]
+    elif lane:
+        each = there if isinstance(there, list | tuple) else [there]
+        merged["lanes"] = [{**one, **lane} if isinstance(one, Mapping) else one for one in each]
     config: Config = from_mapping(Config, merged)
     return config
 

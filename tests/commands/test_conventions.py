@@ -11,18 +11,8 @@ from typer.testing import CliRunner
 from imlp.cli import app
 from imlp.train.config import Config, from_mapping, read
 
-SMALL = [
-    "--backend",
-    "reference",
-    "--options",
-    "width=64",
-    "--options",
-    "strides=[1,2,2]",
-    "--batch",
-    "20",
-    "--epochs",
-    "1",
-]
+OPTIONS = ["--options", "width=64", "--options", "strides=[1,2,2]"]
+SMALL = ["--backend", "reference", *OPTIONS, "--batch", "20", "--epochs", "1"]
 
 
 @pytest.fixture

@@ -55,10 +55,10 @@ def test_a_sweep_as_json(data):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--alphas", "0..1:3log"], "write FIRST..LAST:Nlog"),
+        (["--alpha", "0..1:3log"], "write FIRST..LAST:Nlog"),
         (["--alphas", "2"], "give numbers from 0"),
         (["--every", "sometimes"], "use epoch, step"),
-        (["--alpha", "0.5"], "--alphas 0,0.5,1"),
+        (["--alpha", "0.5,conv1=0.1"], "give what is by layer an --alpha of its own"),
         (["--data", "nowhere.npz"], "nowhere.npz"),
     ],
 )
