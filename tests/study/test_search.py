@@ -430,7 +430,7 @@ def test_a_signal_saves_and_says_how_to_go_on(bars):
         (["--validation", "0"], "--validation is 0; give a share"),
         (["--validation", "1"], "--validation is 1; give a share"),
         (["--validation", "0.001"], "is none of them"),
-        (["--seeds", "0"], "--seeds is 0; give at least 1"),
+        (["--seeds", "0"], "seeds is 0; give 1 to 10,000"),
         (["--lanes-at-once", "0"], "--lanes-at-once is 0; give at least 1"),
         (["--over", "beta"], "--over is 'beta'; use alpha or alpha-per-layer or schedule"),
         (["--every", "often"], "every is 'often'; use epoch, step"),
