@@ -16,11 +16,11 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from imlp.commands.reproduce import CIFAR, EVALUATION
 from imlp.machine import facts_of_this_machine
-from imlp.study.sweep import lanes_of
+from imlp.study.cost import CIFAR, EVALUATION
 from imlp.train.config import Config, Lane
 from imlp.train.data import Dataset
+from imlp.train.lane import lanes_of
 from imlp.train.loop import Trainer
 
 ALPHAS = "0,1e-4..1:13log"

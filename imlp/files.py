@@ -58,6 +58,12 @@ def whole_file(path: str | Path) -> Iterator[Path]:
             _remove(partial)
 
 
+def write_json(path: str | Path, content: Any) -> None:
+    """A JSON file to be read by people too, written whole or not at all."""
+    with write_whole(path) as file:
+        file.write((json.dumps(content, indent=2) + "\n").encode())
+
+
 def make_folder(folder: Path) -> None:
     """Make a folder and its parents, unless they exist."""
     try:

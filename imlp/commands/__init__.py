@@ -1,1 +1,1 @@
-"""One file a command: its options, its output, and nothing that a program would want to call."""
+"""One file per command: it parses its options, calls the library and prints; a program would call the library."""

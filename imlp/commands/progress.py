@@ -44,7 +44,7 @@ class _Bar:
 
 
 class _Plain:
-    """A line for work whose end nobody knows, and else one every PLAIN_EVERY seconds: short work prints nothing."""
+    """A line for work whose end nobody knows, otherwise one every PLAIN_EVERY seconds: short work prints nothing."""
 
     def __init__(self) -> None:
         self._what, self._last = "", time.monotonic()

@@ -1,39 +1,39 @@
 """`reproduce`: a table or figure of the paper by name, with the paper's numbers beside ours."""
 
 import dataclasses
-import json as json_format
-import re
 import shlex
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 from rich.table import Table
 
-from imlp.backend import backend as get_backend
 from imlp.commands.console import err, out, print_json
-from imlp.commands.options import Address, Check, Cpus, Engine, Gpus, Json, Quiet, started
+from imlp.commands.options import (
+    Address,
+    Check,
+    Cpus,
+    Engine,
+    Estimate,
+    Gpus,
+    Json,
+    Quiet,
+    Resume,
+    cluster_of,
+    exit_if_interrupted,
+    settings_as_options,
+    with_options,
+)
 from imlp.commands.progress import watched
-from imlp.commands.sweep import arm_of, failures, run_sweep
-from imlp.commands.sweep_display import Board
-from imlp.commands.train import config_of, duration, load_data, settings_as_options
+from imlp.commands.sweep_display import Board, print_estimate
 from imlp.errors import ConfigError
-from imlp.files import check_path, write_whole
-from imlp.study import experiments
-from imlp.study.experiments import BUDGETS, Experiment, Trial
-from imlp.study.scores import Arm
-from imlp.train.config import Config, Lane, check_seeds
-from imlp.train.data import Dataset
-from imlp.train.loop import Trainer
+from imlp.study import cost, experiments, run_experiment
+from imlp.study.cost import duration
+from imlp.study.experiments import BUDGETS
+from imlp.train.config import Lane, check_seeds
 
 EXPERIMENT = "This experiment"
-PIECE = 8 * 128  # images of the made-up data on which steps are timed
-SIZES = {"shapes": (10000, 2000)}  # training and test images; CIFAR's for everything else
-CIFAR = (50000, 10000)
-EVALUATION = 0.3  # an evaluated image in trained ones, of 3 or 19 lanes of the CNN pair; up to twice an epoch
 
 
 def _option(help: str, *names: str, **more: Any) -> Any:
@@ -59,6 +59,8 @@ def reproduce(
     address: Address = None,
     cpus: Cpus = None,
     gpus: Gpus = None,
+    resume: Resume = False,
+    estimate: Estimate = False,
     check: Check = True,
     quiet: Quiet = False,
     json: Json = False,
@@ -67,7 +69,7 @@ def reproduce(
 ) -> None:
     """Run an experiment of the paper: our numbers beside the paper's, and a verdict on each of its claims.
 
-    Give the same command again at any time: what is finished is skipped, and what was interrupted goes on.
+    Give the same command again at any time: what is finished is skipped, and what was interrupted is resumed.
 
     - `reproduce --list`: all of them, what each asks, and how long it takes here
     - `reproduce figure2-cnn`: the whole way in two minutes, too small to mean anything
@@ -79,42 +81,24 @@ def reproduce(
         return
     if name is None:
         raise ConfigError("no experiment is named", f"name one of {', '.join(experiments.names())}; see --list")
-    experiment = experiments.load(name)
-    given = _checked(settings)
-    trials = experiment.trials(budget, **given)
-    folder = check_path(out_folder or _folder(experiment, budget, trials, given))
-    board, seeds = Board(quiet=quiet or json), check_seeds(seeds or experiment.seeds(budget))
-    arms: dict[str, Arm] = {}
-    failed: list[dict[str, str]] = []
-    first = given.get("seed", 0)
-    with started(engine, address, cpus, gpus, quiet=quiet or json) as cluster:
-        for trial in trials:
-            get_backend(trial.base.backend)
-            data = load_data(trial.base, quiet=quiet or json)
-            where = folder / re.sub(r"\W+", "-", trial.name.lower())
-            span = range(first, first + seeds)
-            if board.lines:
-                board = Board(quiet=quiet or json)
-            ways: dict[str, Any] = {"at_once": at_once, "check": check, "cluster": cluster}
-            outcomes = run_sweep(trial.base, trial.lanes, span, where, data, board, **ways)
-            failed += failures(outcomes)
-            arm = arm_of(outcomes)
-            arms |= {trial.name: arm} if arm else {}
-    command = shlex.join(["python", "cli.py", *sys.argv[1:]])
-    outcome = experiment.outcome(arms, budget=budget, command=command)
-    with write_whole(folder / "experiment.json") as file:
-        file.write((json_format.dumps(outcome, indent=2) + "\n").encode())
-    if page and arms:
-        from imlp.study import report  # matplotlib takes a second to import
-
-        with watched(quiet=quiet or json) as progress:
-            report.write([folder], folder / "report.html", progress)
+    given, cluster = _checked(settings), cluster_of(engine, address, cpus, gpus)
+    with Board(quiet=quiet or json) as board, exit_if_interrupted():
+        if estimate:
+            experiment = experiments.load(name)
+            n = check_seeds(seeds or experiment.seeds(budget))
+            expected = cost.estimate(experiment.plans(budget, **given), n, progress=board.progress)
+            print_json(expected) if json else print_estimate(expected)
+            return
+        result = run_experiment.reproduce(
+            name, budget=budget, seeds=seeds, settings=given, out=out_folder, lanes_at_once=at_once, report=page,
+            command=shlex.join(["python", "cli.py", *sys.argv[1:]]), cluster=cluster, check=check, watcher=board,
+        )  # fmt: skip
     if json:
-        print_json({"folder": str(folder), "failed": failed, **outcome})
+        print_json(result.as_dict())
     else:
-        print_outcome(outcome)
-        out.print(f"files: {folder}/" + (", a page to show: report.html" if page else ""), soft_wrap=True)
-    if failed:
+        print_outcome(result.content)
+        out.print(f"files: {result.folder}/" + (", a page to show: report.html" if page else ""), soft_wrap=True)
+    if result.failed:
         raise typer.Exit(1)
 
 
@@ -125,18 +109,7 @@ def _checked(settings: dict[str, Any]) -> dict[str, Any]:
         raise ConfigError(f"--{lanes[0]} is for train and sweep", "an experiment has its own lanes; copy its TOML file")
     if "network" in settings:
         raise ConfigError("--network is for train and sweep", "an experiment has its own networks")
-    names = set(settings)
-    options = dict(config_of(None, {"options": settings["options"]}).options) if "options" in settings else {}
-    given = {name: settings[name] for name in names if name != "options"}
-    return {**given, **({"options": options} if options else {})}
-
-
-def _folder(experiment: Experiment, budget: str, trials: Sequence[Trial], given: dict[str, Any]) -> Path:
-    """Its name says what was changed, so that two variations never share a folder."""
-    changing = {f.name for f in dataclasses.fields(Config) if f.metadata["changes_result"]} - {"data", "seed"}
-    name = f"{Path(experiment.name).stem}-{budget}-{Path(trials[0].base.data).name}"
-    changed = "".join(f"-{key}={given[key]}" for key in sorted(given.keys() & changing))
-    return Path("runs") / (name + re.sub(r"[^\w=.,-]+", "_", changed))
+    return with_options(settings)
 
 
 def print_outcome(outcome: dict[str, Any]) -> None:
@@ -165,18 +138,8 @@ def plus_minus(mean: float | None, std: float | None) -> str:
 
 def print_list(json: bool) -> None:
     """Every experiment with what it asks, and each budget's time from real steps of its networks."""
-    loaded = [experiments.load(name) for name in experiments.names()]
-    speed: dict[str, tuple[float, float]] = {}
     with watched(quiet=json) as progress:
-        trials = [trial for e in loaded for budget in BUDGETS for trial in e.trials(budget)]
-        kinds = {_kind(trial.base): trial.base for trial in trials}
-        for k, (kind, base) in enumerate(kinds.items()):
-            progress("timing a few steps of each network", k, len(kinds))
-            speed[kind] = _seconds(base)
-    rows: list[dict[str, Any]] = []
-    for e in loaded:
-        cost = {budget: _cost(e, budget, speed) for budget in BUDGETS}
-        rows.append({"name": e.name, "title": e.title, "asks": e.asks, "seconds": cost})
+        rows = cost.list_experiments(progress)
     if json:
         print_json(rows)
         return
@@ -188,31 +151,3 @@ def print_list(json: bool) -> None:
         table.add_row(row["name"], f"{row['title']}. {row['asks']}", *times, end_section=True)
     out.print(table)
     err.print("estimated from a few steps, evaluation included; checkpoints and other programs come on top")
-
-
-def _kind(base: Config) -> str:
-    return f"{base.network} {base.options}"
-
-
-def _seconds(base: Config) -> tuple[float, float]:
-    """Seconds a step of the prior, and of each lane beside it, from a few real steps on noise."""
-    rng = np.random.default_rng(0)
-    x, y = rng.integers(0, 256, (PIECE, 3, 32, 32), np.uint8), rng.integers(0, 10, PIECE)
-    noise = Dataset("noise", x, y, x[:10], y[:10], tuple(map(str, range(10))))
-    one, three = (
-        Trainer(dataclasses.replace(base, lanes=(Lane(),) * lanes), noise, Path()).seconds_a_step() for lanes in (1, 3)
-    )
-    lane = max((three - one) / 2, one / 10)
-    return max(one - lane, 0.0), lane
-
-
-def _cost(experiment: Experiment, budget: str, speed: dict[str, tuple[float, float]]) -> float:
-    """Expected seconds of all arms and seeds."""
-    total = 0.0
-    for trial in experiment.trials(budget):
-        base, (prior, lane) = trial.base, speed[_kind(trial.base)]
-        n, n_test = SIZES.get(base.data, CIFAR)
-        n, n_test = min(base.train_size or n, n), min(base.test_size or n_test, n_test)
-        images = n + 2 * EVALUATION * n_test
-        total += base.epochs * images / base.batch * (prior + lane * len(trial.lanes))
-    return total * experiment.seeds(budget)

@@ -17,7 +17,7 @@ SHOWN = 14  # epochs in the live table; earlier ones scroll out of it, and stay 
 
 
 class Watch(Callback):
-    """A bar within the epoch with images a second and the time left, above a table that grows by epoch."""
+    """A bar within the epoch with images per second and the time left, above a table that grows by epoch."""
 
     def __init__(self) -> None:
         columns = (
@@ -69,12 +69,12 @@ class Watch(Callback):
 
 
 class Lines(Callback):
-    """One plain line an epoch, for logs and pipes."""
+    """One plain line per epoch, for logs and pipes."""
 
     def started(self, trainer: Trainer) -> None:
         self.images = 0
         if trainer.state.epoch or trainer.state.step:
-            out.print(f"going on in epoch {trainer.state.epoch + 1} after step {trainer.state.step}", soft_wrap=True)
+            out.print(f"resuming in epoch {trainer.state.epoch + 1} after step {trainer.state.step}", soft_wrap=True)
 
     def stepped(self, trainer: Trainer, images: int) -> None:
         self.images += images

@@ -1,29 +1,34 @@
 """`search`: the amount of inductive bias as something to optimise."""
 
-import dataclasses
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
-from imlp import machine
-from imlp.backend import backend as get_backend
-from imlp.commands.console import err, out, print_json
-from imlp.commands.options import Address, Check, Cpus, Engine, Gpus, Json, Quiet, started
-from imlp.commands.sweep_display import Board
-from imlp.commands.train import config_of, load_data, settings_as_options, stopping_on_signals, verify_first
+from imlp.commands.console import out, print_json
+from imlp.commands.options import (
+    Address,
+    Check,
+    Cpus,
+    Engine,
+    Estimate,
+    Gpus,
+    Json,
+    ListAll,
+    Quiet,
+    Resume,
+    cluster_of,
+    config_of,
+    exit_if_interrupted,
+    lane_settings,
+    print_choices,
+    settings_as_options,
+)
+from imlp.commands.sweep_display import Board, print_estimate
 from imlp.errors import ConfigError
-from imlp.files import check_path
-from imlp.study.search import Search
-from imlp.study.sweep import Outcome, Task, run_here
-from imlp.train.config import Lane, check_seeds
-from imlp.train.data import Dataset
-from imlp.train.loop import Interrupted, Trainer
-
-if TYPE_CHECKING:
-    from imlp.study.cluster import Cluster
+from imlp.study import cost, run_search
+from imlp.study.run_search import TRIALS
 
 SEARCH = "This search"
 SHOWN = 10  # trials in the table
@@ -33,12 +38,14 @@ def _option(help: str, *names: str, **more: Any) -> Any:
     return typer.Option(*names, help=help, rich_help_panel=SEARCH, **more)
 
 
-@settings_as_options(hidden=("alpha",), every="How often: epoch, step, a number of steps; both: searched as well.")
+@settings_as_options(
+    hidden=("alpha",), every="How often: epoch, step, a number of steps; epoch,step or both: searched as well."
+)
 def search(
     over: Annotated[
         str, _option("What to search: alpha, alpha-per-layer, or schedule (constant, decay, end, once).", "--over")
     ] = "alpha",
-    trials: Annotated[int, _option("How many lanes to try in all.", "--trials")] = 32,
+    trials: Annotated[int, _option("How many lanes to try in all.", "--trials")] = TRIALS,
     validation: Annotated[
         float, _option("The share of the training images to hold out and to judge by.", "--validation")
     ] = 0.1,
@@ -65,6 +72,9 @@ def search(
     address: Address = None,
     cpus: Cpus = None,
     gpus: Gpus = None,
+    resume: Resume = False,
+    list_all: ListAll = False,
+    estimate: Estimate = False,
     check: Check = True,
     quiet: Quiet = False,
     json: Json = False,
@@ -75,76 +85,37 @@ def search(
 
     Alpha 0 (the plain MLP) and alpha 1 (all of the prior) are tried first, so that the choice is at least as good as
     both on those images. At the end the choice and these two are trained on all training images, and only then the
-    test set is used. Give the same command again at any time: it goes on where it was, or shows its result.
+    test set is used. Give the same command again at any time: it resumes where it was, or shows its result.
 
     - `search --trials 24`: one alpha for all layers, from 1e-4 to 1 and 0
-    - `search --over alpha-per-layer --every both`: one for each layer, after every epoch or after every step
+    - `search --over alpha-per-layer --every epoch,step`: one for each layer, after every epoch or after every step
     - `search --over schedule --data cifar10 --epochs 20 --seeds 3`: constant, decaying, at the end, or once
     - `search --engine ray --address auto`: on all machines of a Ray cluster, several batches at a time (docs/scale.md)
     """
-    every = settings.pop("every", "epoch")
-    if "alpha" in settings:
+    if list_all:
+        print_choices(json)
+        return
+    lane = lane_settings(settings)
+    if "alpha" in lane:
         raise ConfigError("--alpha is for one lane", "here it is what is searched; use sweep for alphas of your own")
-    lane = {f.name: settings.pop(f.name) for f in dataclasses.fields(Lane) if f.name in settings}
-    lane = {name: tuple(value) if name == "layers" else value for name, value in lane.items()}
-    base = config_of(config, settings)
-    check_seeds(seeds)
-    check_path(out_folder or "")
-    get_backend(base.backend)
-    data = load_data(base, quiet=quiet or json)
-    chosen: dict[str, Any] = {"over": over, "every": every, "common": lane, "trials": trials, "seeds": seeds}
-    chosen |= {"validation": validation, "at_once": at_once, "prune": prune, "storage": storage}
-    try:
-        with started(engine, address, cpus, gpus, quiet=quiet or json) as cluster:
-            going = Search(base, data, out_folder, **chosen, runs_at_once=cluster.runs(base) if cluster else 1)
-            runner = _Runner(check=check and base.backend == "accel", quiet=quiet or json, cluster=cluster)
-            content = going.run(runner)
-    except Interrupted as stop:
-        err.print(f"{stop.problem}; nothing is lost: give the same command again", soft_wrap=True)
-        raise typer.Exit(143 if "SIGTERM" in stop.problem else 130) from None
-    _draw(content, going.folder / "search.png", anew=runner.trained)
+    every = lane.pop("every", "epoch")
+    base, cluster = config_of(config, settings), cluster_of(engine, address, cpus, gpus)
+    with Board(quiet=quiet or json) as board, exit_if_interrupted():
+        if estimate:
+            expected = cost.estimate_search(
+                base, trials, seeds, validation=validation, at_once=at_once, progress=board.progress
+            )
+            print_json(expected) if json else print_estimate(expected)
+            return
+        result = run_search.search(
+            base, over, every=every, trials=trials, validation=validation, seeds=seeds, prune=prune, lane=lane,
+            out=out_folder, lanes_at_once=at_once, storage=storage, cluster=cluster, check=check, watcher=board,
+        )  # fmt: skip
     if json:
-        print_json({"folder": str(going.folder), **content})
+        print_json(result.as_dict())
     else:
-        print_search(content)
-        out.print(f"files: {going.folder}/ (search.json, search.png, the runs)", soft_wrap=True)
-
-
-class _Runner:
-    """Runs batches here or on a cluster, each with a display of its own."""
-
-    def __init__(self, *, check: bool, quiet: bool, cluster: "Cluster | None"):
-        self.check, self.quiet, self.cluster, self.trained = check, quiet, cluster, False
-
-    def __call__(self, tasks: Sequence[Task], data: Dataset) -> list[Outcome]:
-        done = all(task.finished for task in tasks)
-        self.trained |= not done
-        if self.check and not done:
-            self.check = False
-            config = tasks[0].config
-            with machine.settings(config.backend, threads=config.threads, deterministic=config.deterministic):
-                verify_first(Trainer(tasks[0].config, data, tasks[0].folder), quiet=self.quiet)
-        final = tasks[0].folder.parent.name == "final"
-        if not self.quiet and not done:
-            lanes = sum(len(task.config.lanes) for task in tasks)
-            text = "on all training images, then the test" if final else "judged on the images held out"
-            err.print(f"{'final' if final else tasks[0].folder.name}: {lanes} lanes, {text}", soft_wrap=True)
-        board = Board(quiet=self.quiet or done, accuracy="test accuracy" if final else "validation accuracy")
-        try:
-            if self.cluster is None:
-                return run_here(tasks, data, board, stopping_on_signals)
-            from imlp.study.cluster import run_on_ray
-
-            return run_on_ray(tasks, data, board, stopping_on_signals, cluster=self.cluster)
-        finally:
-            board.close()
-
-
-def _draw(content: dict[str, Any], path: Path, *, anew: bool) -> None:
-    if anew or not path.exists():
-        from imlp import plot  # matplotlib takes a second to import
-
-        plot.save(plot.search_figure(content), path)
+        print_search(result.content)
+        out.print(f"files: {result.folder}/ (search.json, search.png, the runs)", soft_wrap=True)
 
 
 def print_search(content: dict[str, Any]) -> None:

@@ -2,7 +2,9 @@
 
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 from rich.console import Group
 from rich.live import Live
@@ -10,10 +12,15 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 
 from imlp.commands.console import err, out
-from imlp.study.sweep import Outcome, Task
+from imlp.commands.progress import watched
+from imlp.study.cost import duration
+from imlp.study.tasks import Outcome, Task
+from imlp.study.watcher import Watcher
 from imlp.train.callbacks import Callback, Row
+from imlp.train.data import ProgressCallback
 from imlp.train.loop import Trainer
-from imlp.train.run_folder import LOG
+from imlp.train.run_folder import RunFolder
+from imlp.train.run_reader import HELD_OUT
 
 SHOWN = 20  # runs in the table at a time: those under way, then the last to end, then the next to come
 
@@ -37,23 +44,51 @@ class Line:
         return (f"{own[0]:.2f}" if own else ""), lanes
 
 
-class Board:
-    """Shows all runs of a sweep at once; `update` and `ended` may come from this process or from far away."""
+class Board(Watcher):
+    """Shows all runs of a study at once; `update` and `ended` may come from this process or from another machine.
 
-    def __init__(self, *, quiet: bool = False, accuracy: str = "test accuracy") -> None:
-        self.accuracy, self.quiet, self.live = accuracy, quiet, err.is_terminal and not quiet
-        columns = (BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
-        self.progress = Progress(TextColumn("{task.description}"), *columns, console=err)
-        self.screen = Live(console=err, refresh_per_second=4, transient=True)
+    Use: `with Board() as board: study.sweep(config, watcher=board)`
+    """
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self.quiet, self.live = quiet, err.is_terminal and not quiet
+        self.open = ExitStack()  # the bar or the screen that is shown now
+        self.tell: ProgressCallback | None = None
         self.lines: dict[str, Line] = {}
 
+    def __enter__(self) -> "Board":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def progress(self, what: str, done: int, total: int | None) -> None:
+        if self.tell is None:
+            self.close()
+            self.tell = self.open.enter_context(watched(quiet=self.quiet))
+        self.tell(what, done, total)
+
+    def during(self, what: str) -> AbstractContextManager[object]:
+        self.close()
+        return nullcontext() if self.quiet else err.status(what)
+
+    def noted(self, text: str) -> None:
+        self.close()
+        if not self.quiet:
+            err.print(text, soft_wrap=True)
+
     def planned(self, tasks: Sequence[Task]) -> None:
+        self.close()
+        columns = (BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+        self.bars = Progress(TextColumn("{task.description}"), *columns, console=err)
+        self.screen = Live(console=err, refresh_per_second=4, transient=True)
         self.lines = {str(task.folder): Line(task) for task in tasks}
         total = sum(_weight(task) * task.config.epochs for task in tasks)
-        self.bar = self.progress.add_task(f"{len(tasks)} runs", total=total)
+        self.bar = self.bars.add_task(f"{len(tasks)} runs", total=total)
         if self.live:
             self._show()
             self.screen.start()
+            self.open.callback(self.screen.stop)
 
     def callbacks(self, task: Task) -> Sequence[Callback]:
         return [Reporter(self, task)]
@@ -80,7 +115,7 @@ class Board:
         line.epoch = outcome.result["epochs"] if outcome.result else line.epoch
         self._advance(line, outcome.task.config.epochs)
         if outcome.error:
-            log = outcome.task.folder / LOG
+            log = RunFolder(outcome.task.folder).log
             where = f" (traceback: {log})" if log.exists() else ""
             self.warned(outcome.task, f"failed: {outcome.error}{where}")
         elif waited and not self.live and not self.quiet:
@@ -90,13 +125,14 @@ class Board:
         err.print(f"warning: {_title(task)}: {text}", soft_wrap=True)
 
     def close(self) -> None:
-        """Give the terminal back, whatever ended the sweep."""
-        self.screen.stop()
+        """Give the terminal back, whatever ended the runs."""
+        self.tell = None
+        self.open.close()
 
     def _advance(self, line: Line, done: float) -> None:
         line.done = done
         completed = sum(_weight(line.task) * line.done for line in self.lines.values())
-        self.progress.update(self.bar, completed=completed)
+        self.bars.update(self.bar, completed=completed)
         self._show()
 
     def _show(self) -> None:
@@ -105,7 +141,9 @@ class Board:
         order = {"running": 0, "failed": 1, "done": 2, "waiting": 3}
         chosen = sorted(self.lines.values(), key=lambda line: order[line.state])
         several = any(line.where for line in chosen)
-        table = Table(title=f"{self.accuracy}, %", title_justify="left")
+        held_out = any(HELD_OUT.search(line.task.config.data) for line in chosen)
+        accuracy = "validation accuracy" if held_out else "test accuracy"
+        table = Table(title=f"{accuracy}, %", title_justify="left")
         for column in ("run", "lanes", "state", "prior", "I-MLPs", *(["where"] if several else [])):
             table.add_column(column)
         for line in chosen[:SHOWN]:
@@ -114,11 +152,11 @@ class Board:
             table.add_row(*cells, *([line.where] if several else []))
         if len(chosen) > SHOWN:
             table.add_row(f"and {len(chosen) - SHOWN} more", "", "", "", "")
-        self.screen.update(Group(table, self.progress))
+        self.screen.update(Group(table, self.bars))
 
 
 class Reporter(Callback):
-    """Tells the board how a run in this process goes on."""
+    """Tells the board how a run in this process is going."""
 
     def __init__(self, board: Board, task: Task) -> None:
         self.board, self.task, self.told = board, task, 0.0
@@ -146,3 +184,13 @@ def _weight(task: Task) -> int:
 
 def _title(task: Task) -> str:
     return f"{task.folder.parent.name} seed {task.config.seed}" if task.folder.parent.name else task.folder.name
+
+
+def print_estimate(expected: dict[str, Any]) -> None:
+    """What many runs are made of, and how long they would take in this process."""
+    table = Table(show_header=False)
+    for name in ("arms", "trials", "lanes", "seeds"):
+        if name in expected:
+            table.add_row(name, str(expected[name]))
+    table.add_row("time", f"about {duration(expected['seconds'])} on this machine, one run after the other")
+    out.print(table)

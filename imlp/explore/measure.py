@@ -1,4 +1,4 @@
-"""The accuracies that the teaching page shows, measured: `python -m imlp.explore.measure` writes `accuracy.json` anew.
+"""The accuracies that the teaching page shows, measured: `python -m imlp.explore.measure` writes `accuracy.json` again.
 
 One run of the real trainer: a small CNN pair on `shapes`, the prior and a lane for each alpha and cadence. The alphas
 are cubes, so that small ones, where mixing after every step has its effect, and large ones both have room on a slider.
@@ -13,15 +13,23 @@ from typing import Annotated, Any
 
 import typer
 
-from imlp.commands.run_display import Lines
-from imlp.commands.train import load_data
 from imlp.files import write_whole
 from imlp.machine import facts_of_this_machine
+from imlp.train.callbacks import Callback, Row
 from imlp.train.config import Config, Lane
 from imlp.train.loop import Trainer
+from imlp.train.prepare import load_data
 
 ASSET = Path(__file__).with_name("accuracy.json")
 CADENCES = ("step", "epoch")
+
+
+class EpochLines(Callback):
+    """Prints one line per epoch."""
+
+    def epoch_ended(self, trainer: Trainer, rows: list[Row], seconds: dict[str, float]) -> None:
+        accuracies = ", ".join(f"{100 * row['test_accuracy']:.2f}" for row in rows)
+        print(f"epoch {rows[0]['epoch']}/{trainer.config.epochs}: {accuracies} % ({sum(seconds.values()):.1f} s)")
 
 
 def main(
@@ -39,16 +47,16 @@ def main(
         options=(("width", 512), ("strides", (2, 2, 2, 2))),
         epochs=epochs, lr=1e-3, seed=seed, train_size=train_size, test_size=test_size, lanes=tuple(lanes),
     )  # fmt: skip
-    data = load_data(config, quiet=False)
+    data = load_data(config)
     with TemporaryDirectory() as folder:
-        result = Trainer(config, data, Path(folder), [Lines()]).run()
+        result = Trainer(config, data, Path(folder), [EpochLines()]).run()
     text = json.dumps(summary(config, result, len(data.x), len(data.x_test)), indent=1)
     with write_whole(out) as file:
         file.write(text.encode() + b"\n")
 
 
 def summary(config: Config, result: dict[str, Any], n_train: int, n_test: int) -> dict[str, Any]:
-    """What the page needs of a run, and what it takes to have it again."""
+    """What the page needs of a run, and what it takes to reproduce it."""
     accuracy = {row["lane"]: row["test_accuracy"] for row in result["models"]}
     curves: dict[str, list[dict[str, float]]] = {every: [] for every in CADENCES}
     for index, lane in enumerate(config.lanes):

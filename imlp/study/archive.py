@@ -4,7 +4,6 @@
 environment, metrics, times and result, `experiment.json` if there is one, and the report's figures. No weights.
 """
 
-import json
 import re
 import shutil
 from collections.abc import Iterable, Mapping
@@ -12,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from imlp.errors import ConfigError
-from imlp.files import check_path, make_folder, read_text, write_whole
+from imlp.files import check_path, make_folder, read_text, write_json, write_whole
 from imlp.study import experiments
+from imlp.study.cost import duration
 from imlp.study.scores import PRIORS, Arm, arms_of
 from imlp.train.run_folder import ENVIRONMENT, RunFolder
 from imlp.train.run_reader import Run, find_runs, read_json
@@ -39,7 +39,7 @@ def collect(source: Path, target: Path) -> list[Path]:
             _forget_place(path)
     for name, made in outcomes(target.parent).items():  # of all runs that are there, whichever call made them
         if name == target.name:
-            _write_json(target / "experiment.json", made)
+            write_json(target / "experiment.json", made)
     for picture in sorted((source / "report").glob("*-alpha.*")) + sorted((source / "report").glob("*-epochs.*")):
         make_folder(target / "figures")
         written.append(_copy(picture, target / "figures" / picture.name))
@@ -80,7 +80,7 @@ def outcomes(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def disagreements(folder: Path) -> list[str]:
-    """Where the page or an `experiment.json` differs from what the files of the runs give."""
+    """Where the page or an `experiment.json` differs from what the files of the runs say."""
     wrong = []
     for name, made in outcomes(folder).items():
         if made != _said(folder / name):
@@ -161,7 +161,7 @@ def _unfinished(title: str, run: Run) -> list[list[str]]:
 def _time(runs: Iterable[Run]) -> str:
     """Of all seeds together; lanes train beside each other."""
     minutes = round(sum(run.seconds for run in runs) / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
+    return f"{minutes} min" if minutes < 2 else duration(60 * minutes)
 
 
 def _verdicts(folder: Path) -> str:
@@ -194,12 +194,7 @@ def _forget_place(path: Path) -> None:
     """Take `--out FOLDER` from the command: where it was written then means nothing to those who repeat it."""
     content = read_json(path, {"command": str})
     content["command"] = re.sub(r" --out[ =]\S+", "", content.get("command", ""))
-    _write_json(path, content)
-
-
-def _write_json(path: Path, content: Any) -> None:
-    with write_whole(path) as file:
-        file.write((json.dumps(content, indent=2) + "\n").encode())
+    write_json(path, content)
 
 
 def _copy(source: Path, target: Path) -> Path:

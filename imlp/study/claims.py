@@ -1,6 +1,6 @@
 """The paper's claims, each stated so that it can fail.
 
-A claim looks at the scores of an experiment's arms and gives a verdict with its reason. One accuracy is above another
+A claim looks at the scores of an experiment's arms and returns a verdict with its reason. One accuracy is above another
 if the difference of the means exceeds the spread, the root of the sum of the two variances over seeds; with one seed
 there is no spread, and the reason says so.
 """
@@ -86,7 +86,7 @@ def logarithmic(arms: Arms, *, arm: str, every: str) -> tuple[str, str]:
 
 
 def one_is_prior(arms: Arms, *, arm: str, every: str) -> tuple[str, str]:
-    """Alpha 1 gives the prior's accuracy within the spread."""
+    """Alpha 1 has the prior's accuracy within the spread."""
     scores, prior = _series(arms, arm, every), _score(arms, arm, None)
     one = next((score for score in scores if score.alpha == 1), None)
     if one is None:

@@ -10,7 +10,7 @@ from scipy.optimize import minimize_scalar
 
 @dataclass(frozen=True)
 class Side:
-    """One straight line in log10(alpha): per cent a decade, and the share of the variance that it explains."""
+    """One straight line in log10(alpha): per cent per decade, and the share of the variance that it explains."""
 
     slope: float
     r2: float
@@ -19,7 +19,7 @@ class Side:
 
 @dataclass(frozen=True)
 class V:
-    """Two lines that meet at `alpha`, where both give `accuracy`."""
+    """Two lines that meet at `alpha`, where both predict `accuracy`."""
 
     alpha: float
     accuracy: float
@@ -27,7 +27,7 @@ class V:
     right: Side
 
     def __call__(self, alpha: float) -> float:
-        """The accuracy that the fit gives for an alpha above 0."""
+        """The accuracy that the fit predicts for an alpha above 0."""
         x = np.log10(alpha / self.alpha)
         return float(self.accuracy + (self.left.slope if x < 0 else self.right.slope) * x)
 

@@ -3,144 +3,80 @@
 import dataclasses
 import hashlib
 import json
-import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from math import inf, isinf
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Any
 
 from imlp import networks
 from imlp.augment import AUGMENTATIONS
-from imlp.checks import MODES
 from imlp.errors import ConfigError, ImlpError, known
-from imlp.files import DIGITS, is_text, parse_toml, reason, shown
-from imlp.networks import Network, check_layers
-from imlp.train.schedule import Alpha, Schedule, shortened
+from imlp.files import is_text, parse_toml, reason, shown
+from imlp.networks import Network
+from imlp.train.lane import Lane, lanes_of, split_cadence
+from imlp.train.schedule import alphas_of
+from imlp.train.setting import DATA, LANE, MACHINE, TRAINING, from_mapping, setting
 
-
-def _field(default: Any, help: str, panel: str, *, changes_result: bool = True, added_later: bool = False) -> Any:
-    """A field with its documentation; `changes_result` says whether it belongs to the run's identity.
-
-    One that was `added_later` belongs to it only where it is not the default, so that older runs keep theirs.
-    """
-    metadata = {"help": help, "panel": panel, "changes_result": changes_result, "added_later": added_later}
-    return field(default=default, metadata=metadata)
-
+__all__ = ["Config", "Lane", "check_seeds", "combined", "differences", "from_mapping", "read", "to_toml"]
 
 MOST = {"epochs": 10_000_000, "batch": 10_000_000, "seed": 10**18, "threads": 1024}  # more must be a mistake
 MOST_SEEDS = 10_000
 WIDEST, DEEPEST_NETWORK = 1_000_000, 1000  # of the network's options
-LANE, TRAINING, DATA, MACHINE = "Lanes", "Training", "Data and network", "Machine"
-
-
-@dataclass(frozen=True)
-class Lane:
-    """One I-MLP of a run: how, when and where it is moved towards the prior."""
-
-    alpha: str = _field(
-        "0.5", "How far: 0.5, decay:0.5:2, end:0.5, once:10:1, list:0.5:0.4:0.3, or NAME=... by layer.", LANE
-    )
-    every: str = _field("epoch", "How often: epoch (algorithm 1), step, or a number of steps.", LANE)
-    mode: str = _field("interpolate", "interpolate: (1 - alpha) W + alpha W_P; add: W + alpha W_P (RepMLPNet).", LANE)
-    layers: tuple[str, ...] = _field((), "Which layers, instead of all those that the network interpolates.", LANE)
-    biases: bool = _field(True, "Mix the biases as well.", LANE)
-    head: bool = _field(False, "Mix the head as well, which the paper does not.", LANE)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "alpha", str(Alpha.parse(self.alpha)))
-        if isinstance(self.layers, str) or not isinstance(self.layers, Iterable):
-            raise ConfigError(f"layers is {self.layers!r}", "give a list of layers' names")
-        object.__setattr__(self, "layers", tuple(self.layers))
-        for layer in self.layers:
-            if not isinstance(layer, str) or self.layers.count(layer) > 1:
-                raise ConfigError(f"layers has {layer!r:.60}", "give names of layers, each once")
-        object.__setattr__(self, "every", str(self.every))
-        if self.every not in ("epoch", "step") and not re.fullmatch("0*[1-9][0-9]{0,8}", self.every):
-            raise ConfigError(f"every is {shortened(self.every)}", "use epoch, step, or a whole number of steps from 1")
-        rare = [s.kind for _, s in Alpha.parse(self.alpha).schedules if s.kind in ("end", "once")]
-        if rare and self.every != "epoch":
-            raise ConfigError(
-                f"alpha {rare[0]}:... mixes once, but every is {self.every!r}", "use every = epoch with it"
-            )
-        if self.mode not in MODES:
-            raise ConfigError(f"mode is {self.mode!r}", f"use {' or '.join(MODES)}")
-
-    @property
-    def steps(self) -> int | None:
-        """Mix after every so many steps; None: after every epoch."""
-        return None if self.every == "epoch" else 1 if self.every == "step" else int(self.every)
-
-    def schedules(self, network: Network) -> dict[str, Schedule]:
-        """The schedule of each layer that this lane mixes."""
-        names = check_layers(network, self.layers) if self.layers else network.interpolated
-        return Alpha.parse(self.alpha).by_layer(network, (*names, "head") if self.head else names)
-
-    @property
-    def title(self) -> str:
-        """What a table calls it: `S-MLP` for alpha 0, else its alpha and whatever is not the default."""
-        if Alpha.parse(self.alpha).is_zero:
-            return "S-MLP (alpha 0)"
-        extras = (
-            [] if self.every == "epoch" else ["every step" if self.every == "step" else f"every {self.every} steps"]
-        )
-        extras += ["added"] if self.mode == "add" else []
-        extras += [f"only {' '.join(self.layers)}"] if self.layers else []
-        extras += [] if self.biases else ["no biases"]
-        extras += ["with head"] if self.head else []
-        return ", ".join([f"I-MLP alpha {self.alpha}", *extras])
 
 
 @dataclass(frozen=True)
 class Config:
     """Everything that determines a run, and a few settings of the machine that it runs on."""
 
-    network: str = _field("cnn", "The pair: cnn, mixer, mlp1 or mlp2.", DATA)
-    options: tuple[tuple[str, Any], ...] = _field((), "Of the network, NAME=VALUE: residual=false, patch=4, ....", DATA)
-    data: str = _field("shapes", "shapes (embedded), cifar10, cifar100, a folder of class folders, or an .npz.", DATA)
-    labels: str = _field("fine", "fine, or coarse for the 20 superclasses of cifar100.", DATA)
-    train_size: int | None = _field(None, "Take only so many training images.", DATA)
-    test_size: int | None = _field(None, "Take only so many test images.", DATA)
-    augment: str = _field(
+    network: str = setting("cnn", "The pair: cnn, mixer, mlp1 or mlp2.", DATA)
+    options: tuple[tuple[str, Any], ...] = setting(
+        (), "Of the network, NAME=VALUE: residual=false, patch=4, ....", DATA
+    )
+    data: str = setting("shapes", "shapes (embedded), cifar10, cifar100, a folder of class folders, or an .npz.", DATA)
+    labels: str = setting("fine", "fine, or coarse for the 20 superclasses of cifar100.", DATA)
+    train_size: int | None = setting(None, "Take only so many training images.", DATA)
+    test_size: int | None = setting(None, "Take only so many test images.", DATA)
+    augment: str = setting(
         "pad", "Random crops: pad (shift by up to 4, black outside), pad-mean (grey), resized; all flip. Or none.", DATA
     )
-    crop_area: str = _field(
+    crop_area: str = setting(
         "0.08,1", "Smallest and largest share of the area that resized cuts out.", DATA, added_later=True
     )
-    crop_aspect: str = _field(
+    crop_aspect: str = setting(
         "3/4,4/3", "Smallest and largest width over height that resized cuts out.", DATA, added_later=True
     )
-    inputs: str = _field(
+    inputs: str = setting(
         "standardised",
         "standardised (mean 0, deviation 1 by channel), or unit: pixels from 0 to 1.",
         DATA,
         added_later=True,
     )
-    validation: int = _field(
+    validation: int = setting(
         0, "Hold out so many training images, drawn by the seed, and report them separately.", DATA, added_later=True
     )
-    epochs: int = _field(None, "Passes over the images. Default 10 for shapes, the paper's 100 else.", TRAINING)
-    batch: int = _field(128, "Images a step.", TRAINING)
-    lr: float = _field(None, "Adam's learning rate. Default 3e-4 for shapes, the paper's 1e-4 else.", TRAINING)
-    beta1: float = _field(0.9, "Adam's first decay.", TRAINING)
-    beta2: float = _field(0.999, "Adam's second decay.", TRAINING)
-    eps: float = _field(1e-8, "Adam's epsilon.", TRAINING)
-    seed: int = _field(0, "Draws the weights, the order of the images, crops and flips.", TRAINING)
-    lanes: tuple[Lane, ...] = _field((Lane(),), "The I-MLPs, all beside one prior.", LANE)
-    backend: str = _field("accel", "accel (PyTorch) or reference (NumPy, float64, to learn from).", MACHINE)
-    dtype: str = _field("float32", "float32 or float64. The reference always computes in float64.", MACHINE)
-    device: str = _field(
+    epochs: int = setting(None, "Passes over the images. Default 10 for shapes, the paper's 100 else.", TRAINING)
+    batch: int = setting(128, "Images a step.", TRAINING)
+    lr: float = setting(None, "Adam's learning rate. Default 3e-4 for shapes, the paper's 1e-4 else.", TRAINING)
+    beta1: float = setting(0.9, "Adam's first decay.", TRAINING)
+    beta2: float = setting(0.999, "Adam's second decay.", TRAINING)
+    eps: float = setting(1e-8, "Adam's epsilon.", TRAINING)
+    seed: int = setting(0, "Draws the weights, the order of the images, crops and flips.", TRAINING)
+    lanes: tuple[Lane, ...] = setting((Lane(),), "The I-MLPs, all beside one prior.", LANE)
+    backend: str = setting("accel", "accel (PyTorch) or reference (NumPy, float64, to learn from).", MACHINE)
+    dtype: str = setting("float32", "float32 or float64. The reference always computes in float64.", MACHINE)
+    device: str = setting(
         "auto",
         "auto (cuda, else cpu), cpu, cuda, cuda:1, or mps, which nobody has tried yet.",
         MACHINE,
         changes_result=False,
     )
-    threads: int = _field(0, "Threads of the CPU; 0 leaves the choice to torch.", MACHINE, changes_result=False)
-    compile: bool = _field(False, "Compile the training step (needs a C++ compiler; slow start).", MACHINE)
-    deterministic: bool = _field(False, "Use deterministic kernels only, also on CUDA.", MACHINE)
-    save_minutes: float = _field(10.0, "Also write a checkpoint within long epochs.", MACHINE, changes_result=False)
-    keep_moments: bool = _field(
+    threads: int = setting(0, "Threads of the CPU; 0 leaves the choice to torch.", MACHINE, changes_result=False)
+    compile: bool = setting(False, "Compile the training step (needs a C++ compiler; slow start).", MACHINE)
+    deterministic: bool = setting(False, "Use deterministic kernels only, also on CUDA.", MACHINE)
+    save_minutes: float = setting(10.0, "Also write a checkpoint within long epochs.", MACHINE, changes_result=False)
+    keep_moments: bool = setting(
         False,
         "Keep Adam's moments when a run has ended (three times the room), so that train --resume can add epochs.",
         MACHINE,
@@ -236,21 +172,6 @@ class Config:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def from_mapping(cls: type, values: Any) -> Any:
-    """A `Config` or `Lane` from a mapping; an unknown key is refused with the nearest known one."""
-    if isinstance(values, cls):
-        return values
-    if not isinstance(values, Mapping):
-        raise ConfigError(f"{cls.__name__.lower()} is {values!r}", "give a table of settings")
-    fields = {f.name: f for f in dataclasses.fields(cls)}
-    for name in values:
-        try:
-            known(name, fields, "setting")
-        except ImlpError as error:
-            raise ConfigError(error.problem, error.remedy) from None
-    return cls(**{name: _typed(fields[name], value) for name, value in values.items()})
-
-
 def check_seeds(seeds: int) -> int:
     """The number of seeds, if it is one that somebody could mean: every seed is a run of its own."""
     if not 1 <= seeds <= MOST_SEEDS:
@@ -269,6 +190,38 @@ def read(path: Path) -> dict[str, Any]:
         return parse_toml(content)
     except ValueError as error:
         raise ConfigError(f"{path} is not TOML: {error}", "see config.toml of any run for an example") from error
+
+
+def combined(values: Mapping[str, Any], settings: Mapping[str, Any]) -> Config:
+    """The settings of a file with others over them.
+
+    `options` are joined. Settings of a lane go to every lane; `alpha`, one text or several, replaces the lanes.
+    """
+    own, merged = dict(settings), dict(values)
+    lane = {f.name: own.pop(f.name) for f in dataclasses.fields(Lane) if f.name in own}
+    base = merged.get("options", {})
+    if "options" in own:
+        if not isinstance(base, dict):
+            raise ConfigError(f"options is {base!r}", "give a table of the network's options")
+        own["options"] = {**base, **own["options"]}
+    merged |= own
+    there = merged.get("lanes")
+    if there is None or "alpha" in lane:
+        merged["lanes"] = _listed(lane.pop("alpha", "0.5"), **lane)
+    elif lane:
+        each = there if isinstance(there, list | tuple) else [there]
+        merged["lanes"] = [{**one, **lane} if isinstance(one, Mapping) else one for one in each]
+    config: Config = from_mapping(Config, merged)
+    return config
+
+
+def _listed(alphas: str | Iterable[str], *, every: str = "epoch", **common: Any) -> Iterable[Any]:
+    """The lanes of a run: all that were listed, in order, and with several cadences as a sweep has them."""
+    if "," in every:
+        return lanes_of(alphas, every, **common)
+    listed = [alpha for text in ([alphas] if isinstance(alphas, str) else alphas) for alpha in alphas_of(text)]
+    split = [split_cadence(text) for text in listed]
+    return [{**common, "alpha": alpha, "every": own if own is not None else every} for alpha, own in split]
 
 
 def to_toml(config: Config) -> str:
@@ -305,25 +258,6 @@ def _toml(value: Any) -> str:
     return {"Infinity": "inf", "-Infinity": "-inf", "NaN": "nan"}.get(text, text.replace("\x7f", "\\u007f"))
 
 
-def _typed(f: "dataclasses.Field[Any]", value: Any) -> Any:
-    """A value of the field's type: whole numbers may stand for floats, and numbers for alphas."""
-    expected = f.type
-    if expected is str and isinstance(value, (int, float)) and not isinstance(value, bool):
-        return str(value)
-    if f.name == "alpha" and isinstance(value, Mapping):
-        return str(Alpha.parse(value))
-    if get_origin(expected) is not None and type(None) in get_args(expected):
-        if value is None:
-            return None
-        expected = get_args(expected)[0]
-    if expected is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value) if abs(value) < 10**DIGITS else inf
-    simple = expected if expected in (int, float, str, bool) else None
-    if simple is not None and (not isinstance(value, simple) or (simple is int and isinstance(value, bool))):
-        raise ConfigError(f"{f.name} is {value!r}", f"give a value of type {simple.__name__}")
-    return value
-
-
 def _range(name: str, text: str, largest: float = float("inf")) -> tuple[float, float]:
     """`0.4,1` or `3/4,4/3` as two numbers in order."""
     try:
@@ -338,10 +272,3 @@ def _range(name: str, text: str, largest: float = float("inf")) -> tuple[float, 
 
 def _frozen(value: Any) -> Any:
     return tuple(_frozen(item) for item in value) if isinstance(value, (list, tuple)) else value
-
-
-def shown_default(f: "dataclasses.Field[Any]") -> str:
-    """The default of a setting as a help text shows it; nothing for one that is empty."""
-    if f.default is None or f.default == ():
-        return ""
-    return ("yes" if f.default else "no") if isinstance(f.default, bool) else f"{f.default}"

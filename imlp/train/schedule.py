@@ -5,15 +5,20 @@
 | `0.5` | 0.5 |
 | `decay:0.5:2` | `0.5 (1 - t / t_max)^2` (appendix G); `t` counts from 0 |
 | `end:0.5` | 0.5 after the last epoch and none before: test-time interpolation (appendix F) |
-| `once:10:0.5` | 0.5 after epoch 10 (counted from 1) and none else: a one-shot embedding |
+| `once:10:0.5` | 0.5 after epoch 10 (counted from 1) and at no other time: a one-shot embedding |
 | `list:0.5:0.4:0.3` | the t-th number, the last one from there on |
 | `conv1=0.5,conv2=decay:0.5:1` | one of the above for each layer named, or for each kind of layer; none for others |
+
+A list of them is separated by commas, and `1e-4..1:9log` is nine alphas from 1e-4 to 1.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import Any
+
+import numpy as np
 
 from imlp.errors import AlphaError, known
 from imlp.networks import Network
@@ -21,7 +26,7 @@ from imlp.networks import Network
 
 @dataclass(frozen=True)
 class Schedule:
-    """Alpha as a function of the epoch; `at` gives None where nothing is to be mixed."""
+    """Alpha as a function of the epoch; `at` returns None where nothing is to be mixed."""
 
     kind: str  # constant, decay, end, once, list
     numbers: tuple[float, ...]
@@ -49,6 +54,9 @@ class Schedule:
         return numbers[0] if self.kind == "constant" else ":".join([self.kind, *numbers])
 
 
+RANGE = re.compile(r"(?P<first>[^:]+?)\.\.(?P<last>[^:]+):(?P<n>\d{1,9})(?P<kind>log|lin)")
+MOST_ALPHAS = 10_000  # of a range
+RANGE_REMEDY = "write FIRST..LAST:Nlog or :Nlin, like 1e-4..1:13log, from 0 to 1; a log range starts above 0"
 LENGTHS = {"decay": 2, "end": 1, "once": 2}
 REMEDY = "write a number from 0 to 1, decay:A:K, end:A, once:EPOCH:A, list:A:B:..., or NAME=... for each layer or kind"
 
@@ -83,42 +91,42 @@ def shortened(text: Any) -> str:
     return shown if len(shown) <= 80 else f"{shown[:60]}..."
 
 
-@dataclass(frozen=True)
-class Alpha:
-    """A schedule for all layers (under the name ""), or one for each layer or kind that is named."""
+class Alpha(str):
+    """An alpha as its text, parsed: one schedule for all layers (under the name ""), or one for each that is named.
+
+    It is a string, in the one spelling that files and identities have, so that it is written, hashed and compared as
+    such; what it means is parsed once, when it is made.
+
+    >>> Alpha({"conv1": 0.5, "conv2": "decay:0.50:1"})
+    'conv1=0.5,conv2=decay:0.5:1'
+    """
 
     schedules: tuple[tuple[str, Schedule], ...]
 
+    def __new__(cls, text: Any) -> "Alpha":
+        """From its text, a number, or a mapping of layers or kinds to either."""
+        if isinstance(text, Alpha):
+            return text
+        schedules = _schedules(text)
+        parts = (f"{name}={schedule}" if name else str(schedule) for name, schedule in schedules)
+        made = super().__new__(cls, ",".join(parts))
+        made.schedules = schedules
+        return made
+
     @classmethod
     def parse(cls, text: Any) -> "Alpha":
-        """From its text, a number, or a mapping of names to either.
-
-        >>> str(Alpha.parse({"conv1": 0.5, "conv2": "decay:0.5:1"}))
-        'conv1=0.5,conv2=decay:0.5:1'
-        """
-        if isinstance(text, Mapping):
-            pairs = [(str(name).strip(), value) for name, value in text.items()]
-        elif "=" in str(text):
-            pairs = [(name.strip(), value) for name, _, value in (part.partition("=") for part in str(text).split(","))]
-        else:
-            return cls((("", parse(text)),))
-        names = [name for name, _ in pairs]
-        for name in names:
-            if not name:
-                raise AlphaError(f"alpha is {shortened(text)}: a layer's name is missing", REMEDY)
-            if names.count(name) > 1:
-                raise AlphaError(f"alpha is {shortened(text)}: {name} is named twice", "give each layer one alpha")
-        if not names:
-            raise AlphaError("alpha names no layer", REMEDY)
-        return cls(tuple((name, parse(value)) for name, value in pairs))
-
-    def __str__(self) -> str:
-        return ",".join(f"{name}={schedule}" if name else str(schedule) for name, schedule in self.schedules)
+        """The same as `Alpha(text)`."""
+        return cls(text)
 
     @property
     def is_zero(self) -> bool:
         """Whether this is the plain S-MLP."""
         return all(schedule.kind == "constant" and schedule.numbers == (0.0,) for _, schedule in self.schedules)
+
+    @property
+    def mixes_once(self) -> str | None:
+        """The kind of schedule that mixes only once in a run, if there is one."""
+        return next((schedule.kind for _, schedule in self.schedules if schedule.kind in ("end", "once")), None)
 
     def by_layer(self, network: Network, layers: tuple[str, ...]) -> dict[str, Schedule]:
         """The schedule of each of `layers` that has one: by its own name before its kind before the common one."""
@@ -132,3 +140,58 @@ class Alpha:
             for layer in layers
             if {layer, kinds[layer], ""} & set(given)
         }
+
+
+def _schedules(text: Any) -> tuple[tuple[str, Schedule], ...]:
+    if isinstance(text, Mapping):
+        pairs = [(str(name).strip(), value) for name, value in text.items()]
+    elif "=" in str(text):
+        pairs = [(name.strip(), value) for name, _, value in (part.partition("=") for part in str(text).split(","))]
+    else:
+        return (("", parse(text)),)
+    names = [name for name, _ in pairs]
+    for name in names:
+        if not name:
+            raise AlphaError(f"alpha is {shortened(text)}: a layer's name is missing", REMEDY)
+        if names.count(name) > 1:
+            raise AlphaError(f"alpha is {shortened(text)}: {name} is named twice", "give each layer one alpha")
+    if not names:
+        raise AlphaError("alpha names no layer", REMEDY)
+    return tuple((name, parse(value)) for name, value in pairs)
+
+
+def alphas_of(text: str) -> list[str]:
+    """The alphas that a text lists, each with its cadence, if it has one.
+
+    Separated by commas: numbers, schedules, and ranges `FIRST..LAST:Nlog` or `FIRST..LAST:Nlin`. Alphas by layer have
+    commas of their own, so such a text is one alpha.
+
+    >>> alphas_of("0,1e-4..1:5log,decay:0.5:2,1@step")
+    ['0', '0.0001', '0.001', '0.01', '0.1', '1', 'decay:0.5:2', '1@step']
+    >>> alphas_of("conv1=0.5,conv2=0.1@step")
+    ['conv1=0.5,conv2=0.1@step']
+    """
+    parts = [part.strip() for part in text.split(",")]
+    if all("=" in part for part in parts):
+        return [text]
+    by_layer = [part for part in parts if "=" in part]
+    if by_layer:
+        problem = f"alpha is {shortened(text)}: {by_layer[0]} is for one layer, in a list of alphas for all"
+        raise AlphaError(problem, "give what is by layer an --alpha of its own")
+    return [alpha for part in parts for alpha in (_range(part) if ".." in part else [part])]
+
+
+def _range(text: str) -> list[str]:
+    """The alphas of `1e-4..1:9log`, and of `1e-4..1:9log@step` each with that cadence."""
+    span, at, every = text.partition("@")
+    match, wrong = RANGE.fullmatch(span), AlphaError(f"alpha is {shortened(text)}", RANGE_REMEDY)
+    if match is None or not 2 <= int(match["n"]) <= MOST_ALPHAS:
+        raise wrong
+    try:
+        (first,), (last,) = (parse(match[end]).numbers for end in ("first", "last"))
+    except AlphaError:
+        raise wrong from None
+    if not first < last or (match["kind"] == "log" and first == 0):
+        raise wrong
+    spaced = (np.geomspace if match["kind"] == "log" else np.linspace)(first, last, int(match["n"]))
+    return [f"{value:.4g}{at}{every}" for value in spaced]

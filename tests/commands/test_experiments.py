@@ -56,10 +56,10 @@ def test_a_sweep_as_json(data):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--alphas", "0..1:3log"], "write FIRST..LAST:Nlog"),
+        (["--alpha", "0..1:3log"], "write FIRST..LAST:Nlog"),
         (["--alphas", "2"], "give numbers from 0"),
         (["--every", "sometimes"], "use epoch, step"),
-        (["--alpha", "0.5"], "--alphas 0,0.5,1"),
+        (["--alpha", "0.5,conv1=0.1"], "give what is by layer an --alpha of its own"),
         (["--data", "nowhere.npz"], "nowhere.npz"),
     ],
 )
@@ -93,7 +93,7 @@ def test_the_paper_s_numbers_are_those_of_the_paper():
 
 @pytest.mark.parametrize("name", experiments.names())
 def test_the_paper_s_budget_is_the_paper_s_setting(name):
-    for trial in experiments.load(name).trials("paper"):
+    for trial in experiments.load(name).plans("paper"):
         base = trial.base
         assert (base.data, base.epochs, base.batch, base.lr, base.train_size) == ("cifar10", 100, 128, 1e-4, None)
         assert base.augment == ("none" if trial.name == "none" else "pad")
@@ -107,7 +107,7 @@ def test_a_smoke_run_of_each_experiment(name, tmp_path, monkeypatch):
     result = run("reproduce", name, "--json", "--threads", 1, "--no-verify", "--no-report")
     assert result.exit_code == 0, result.output
     found, experiment = json.loads(result.stdout), experiments.load(name)
-    trials = experiment.trials("smoke")
+    trials = experiment.plans("smoke")
     assert len(found["table"]) == sum(1 + len(trial.lanes) for trial in trials)
     assert {row["n"] for row in found["table"]} == {experiment.seeds("smoke")}
     assert all(0 <= row["mean"] <= 100 for row in found["table"])

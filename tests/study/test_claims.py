@@ -217,7 +217,7 @@ def test_every_claim_of_an_experiment_can_hold_and_can_fail(name):
     rng = np.random.default_rng(0)
     for _ in range(60):
         arms = {}
-        for trial in experiment.trials("paper"):
+        for trial in experiment.plans("paper"):
             means = rng.permutation(np.linspace(30, 70, len(trial.lanes)))
             if rng.random() < 0.5:  # a V over log alpha, with all other lanes in any order
                 x = np.log10([max(float(lane.alpha), 1e-9) if lane.alpha[0] in "01" else 1 for lane in trial.lanes])

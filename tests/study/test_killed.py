@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 from imlp.cli import app
 from imlp.errors import RunError
-from imlp.study.search import Search
-from imlp.study.sweep import plan, run_here
+from imlp.study.optuna_search import Search
+from imlp.study.tasks import plan, run_here
 from imlp.train.loop import Trainer
 from imlp.train.run_reader import read_run
 

@@ -39,18 +39,18 @@ from ray.scripts.scripts import main
 main()
 """  # the command `ray`
 HIDDEN = """
-import imlp.study.cluster as cluster
+import imlp.study.cluster.driver as driver
 from contextlib import nullcontext
-cluster._marked = lambda folders: nullcontext("a-name-that-no-worker-finds")
+driver._marked = lambda folders: nullcontext("a-name-that-no-worker-finds")
 from imlp.cli import app
 app()
 """
 OTHER = """
 import os
-import imlp.study.cluster as cluster
+import imlp.study.cluster.versions as same
 from imlp.cli import app
-here, known = os.getpid(), cluster.versions
-cluster.versions = lambda: known() | ({"torch": "0.1"} if os.getpid() == here else {})
+here, known = os.getpid(), same.versions
+same.versions = lambda: known() | ({"torch": "0.1"} if os.getpid() == here else {})
 app()
 """  # a driver with a torch of its own
 
@@ -258,7 +258,7 @@ def test_a_node_is_killed(nodes, sweep, expected, tmp_path):
         _, err = ended(driver)
     finally:
         nodes.restart_second()
-    assert "its worker died; going on from its last checkpoint" in err
+    assert "its worker died; resuming from its last checkpoint" in err
     check_same(tmp_path, expected)
 
 

@@ -24,12 +24,12 @@ from typer.testing import CliRunner
 from imlp.cli import app
 from imlp.errors import ImlpError
 from imlp.reference import matrix
+from imlp.study.optuna_search import Search
 from imlp.study.report import figures, make, tables, write
 from imlp.study.report.gather import gather
 from imlp.study.report.weights import Weights, pictures
 from imlp.study.scores import arms_of
-from imlp.study.search import Search
-from imlp.study.sweep import run_task
+from imlp.study.tasks import run_task
 from imlp.train import checkpoint
 from imlp.train.callbacks import Callback
 from imlp.train.config import Lane

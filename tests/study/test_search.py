@@ -17,11 +17,12 @@ from typer.testing import CliRunner
 
 from imlp.cli import app
 from imlp.errors import ConfigError, ImlpError, RunError
-from imlp.study import search as searching
-from imlp.study.report.gather import gather
+from imlp.study import search_space
+from imlp.study.optuna_search import Search
+from imlp.study.report.data import gather
 from imlp.study.scores import arms_of
-from imlp.study.search import Search, Space
-from imlp.study.sweep import run_task
+from imlp.study.search_space import Space
+from imlp.study.tasks import run_task
 from imlp.train.callbacks import Callback
 from imlp.train.config import Lane, from_mapping
 from imlp.train.loop import Interrupted, Trainer
@@ -217,7 +218,7 @@ def test_a_storage_that_is_lost_on_the_way_is_one_line(storage, tmp_path, monkey
         path.mkdir()
         return outcomes
 
-    with pytest.raises(RunError, match=r"cannot keep the trials in .*; mend that, then give the same command again"):
+    with pytest.raises(RunError, match=r"cannot keep the trials in .*; fix that, then give the same command again"):
         search(Path("run"), trials=2, epochs=1, storage=storage, runner=harmful)
 
 
@@ -429,7 +430,7 @@ def test_a_signal_saves_and_says_how_to_go_on(bars):
         (["--validation", "0"], "--validation is 0; give a share"),
         (["--validation", "1"], "--validation is 1; give a share"),
         (["--validation", "0.001"], "is none of them"),
-        (["--seeds", "0"], "--seeds is 0; give at least 1"),
+        (["--seeds", "0"], "seeds is 0; give 1 to 10,000"),
         (["--lanes-at-once", "0"], "--lanes-at-once is 0; give at least 1"),
         (["--over", "beta"], "--over is 'beta'; use alpha or alpha-per-layer or schedule"),
         (["--every", "often"], "every is 'often'; use epoch, step"),
@@ -452,7 +453,7 @@ def test_bad_input_is_one_line(given, message, bars):
 def test_without_optuna_it_says_what_to_install(bars, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(ImlpError, match=r"search needs Optuna; install it with: pip install 'imlp\[search\]'"):
-        searching.import_optuna()
+        search_space.import_optuna()
     assert CliRunner().invoke(app, command(bars)).exit_code == 2
 
 

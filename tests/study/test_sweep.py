@@ -13,12 +13,13 @@ from conftest import needs
 import imlp.reference
 from imlp.errors import AlphaError, ImlpError, RunError
 from imlp.study.scores import arms_of
-from imlp.study.sweep import alphas_of, lanes_at_once, lanes_of, plan, run_here
+from imlp.study.tasks import lanes_at_once, plan, run_here
 from imlp.train.callbacks import Callback
 from imlp.train.config import Lane
+from imlp.train.lane import lanes_of
 from imlp.train.loop import Interrupted
-from imlp.train.run_folder import RECORDING, REPLAYED
 from imlp.train.run_reader import find_runs
+from imlp.train.schedule import alphas_of
 
 BASE = tiny.config()
 LANES = lanes_of("0,0.01,1", "epoch,3")
@@ -69,6 +70,7 @@ def steps_of_prior(monkeypatch) -> list[int]:
         ("0.1..0.3:3lin", ["0.1", "0.2", "0.3"]),
         ("1.5e-3..0.15:2log", ["0.0015", "0.15"]),
         ("decay:0.5:1,0.1@step", ["decay:0.5:1", "0.1@step"]),
+        ("1e-2..1:3log@step,0", ["0.01@step", "0.1@step", "1@step", "0"]),
     ],
 )
 def test_alphas_are_lists_and_ranges(text, expected):
@@ -76,8 +78,9 @@ def test_alphas_are_lists_and_ranges(text, expected):
 
 
 def test_alphas_by_layer_are_not_torn_apart():
-    with pytest.raises(AlphaError, match="a list cannot hold alphas by layer"):
-        alphas_of("conv1=0.5,conv2=0.1")
+    assert alphas_of("conv1=0.5,conv2=0.1@step") == ["conv1=0.5,conv2=0.1@step"]
+    with pytest.raises(AlphaError, match=r"conv2=0\.1 is for one layer, in a list"):
+        alphas_of("0.5,conv2=0.1")
 
 
 @pytest.mark.parametrize("text", ["0..1:5log", "1..0.1:3log", "1e-4..1:1log", "1e-4..1", "a..b:3log", "0.1..2:3lin"])

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from imlp.cli import app
-from imlp.commands.train import config_of
+from imlp.commands.options import config_of
 from imlp.errors import ConfigError, ImlpError
 from imlp.train.config import Config, Lane, differences, from_mapping, read, to_toml
 

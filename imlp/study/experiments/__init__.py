@@ -12,8 +12,8 @@ from typing import Any
 from imlp.errors import ConfigError, ImlpError, known
 from imlp.study.claims import CLAIMS, Verdict, judge
 from imlp.study.scores import Arm, Score
-from imlp.study.sweep import lanes_of
 from imlp.train.config import Config, Lane, from_mapping, read
+from imlp.train.lane import lanes_of
 
 FOLDER = Path(__file__).parent
 BUDGETS = ("smoke", "short", "paper")
@@ -23,7 +23,7 @@ OF_BUDGET = ("seeds", "alphas", "every", "settings")
 
 
 @dataclass(frozen=True)
-class Trial:
+class ArmPlan:
     """One arm at one budget: a configuration and its lanes."""
 
     name: str
@@ -49,19 +49,17 @@ class Experiment:
     def seeds(self, budget: str) -> int:
         return int(self._budget(budget).get("seeds", 3))
 
-    def trials(self, budget: str, **settings: Any) -> list[Trial]:
+    def plans(self, budget: str, **settings: Any) -> list[ArmPlan]:
         """The arms at a budget; `settings` of the caller win over the file's."""
         own, found = self._budget(budget), []
         for arm in self.content["arms"]:
             theirs = (arm.get("settings", {}), own.get("settings", {}), arm.get(budget, {}))
             merged = _merged(self.content.get("settings", {}), *theirs, settings)
             every = own.get("every", arm.get("every", "epoch"))
-            alphas = own.get("alphas", arm["alphas"])
-            lanes = lanes_of(alphas, every)
-            epochs = from_mapping(Config, merged).epochs
-            more = tuple(from_mapping(Lane, _with_epochs(lane, epochs)) for lane in arm.get("more", ()))
-            base = from_mapping(Config, {**merged, "lanes": [Lane()]})
-            found.append(Trial(arm["name"], base, tuple(dict.fromkeys((*lanes, *more)))))
+            lanes = lanes_of(own.get("alphas", arm["alphas"]), every)
+            base = from_mapping(Config, merged)
+            more = (from_mapping(Lane, _with_epochs(lane, base.epochs)) for lane in arm.get("more", ()))
+            found.append(ArmPlan(arm["name"], base, tuple(dict.fromkeys((*lanes, *more)))))
         return found
 
     def _budget(self, name: str) -> Mapping[str, Any]:

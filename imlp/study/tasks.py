@@ -1,81 +1,38 @@
-"""Many lanes and many seeds: what is to be run, and the engine that runs it on this machine.
+"""Many lanes and many seeds as a list of tasks, and the loop that runs them on this machine.
 
-A sweep is a list of tasks, each a run in its own folder named by its identity. What is finished is skipped and what
-was interrupted goes on, so the same sweep can be given again and again, with more alphas or seeds as well.
+A task is a run in a folder of its own, named by its identity. What is finished is skipped and what was interrupted is
+resumed, so the same tasks can be run again at any time, with more alphas or seeds as well.
 """
 
 import dataclasses
-import re
 import shutil
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from imlp import machine
-from imlp.errors import AlphaError, ConfigError, FileError, ImlpError, RunError
+from imlp.errors import ConfigError, FileError, ImlpError, RunError
 from imlp.files import make_folder, write_whole
 from imlp.study.prior_recording import PriorRecording
-from imlp.train.callbacks import Callback, Row
+from imlp.study.watcher import Watcher
+from imlp.train.callbacks import Callback
 from imlp.train.config import Config, Lane
 from imlp.train.data import Dataset
 from imlp.train.loop import Interrupted, Trainer
 from imlp.train.run_folder import RunFolder
 from imlp.train.run_reader import find_runs
-from imlp.train.schedule import Alpha
+from imlp.train.signals import Stoppable, stopping_on_signals
 
-RANGE = re.compile(r"(?P<first>.+?)\.\.(?P<last>[^:]+):(?P<n>\d+)(?P<kind>log|lin)")
-MOST_ALPHAS = 10_000  # of a range
+if TYPE_CHECKING:
+    from imlp.study.cluster import Cluster
+
 SHARE = 0.8  # of the free memory, for lanes
 DISK = 0.5  # of the free disk, for the prior's path
-
-
-def alphas_of(text: str) -> list[str]:
-    """The alphas that a text lists: numbers, schedules, and ranges `FIRST..LAST:Nlog` or `FIRST..LAST:Nlin`.
-
-    >>> alphas_of("0,1e-4..1:5log,decay:0.5:2,1@step")
-    ['0', '0.0001', '0.001', '0.01', '0.1', '1', 'decay:0.5:2', '1@step']
-    """
-    found = []
-    for part in (part.strip() for part in text.split(",")):
-        if "=" in part:
-            remedy = "a list cannot hold alphas by layer; give each with train --alpha"
-            raise AlphaError(f"alphas has {part!r}", remedy)
-        if ".." not in part:
-            found.append(part)
-            continue
-        match = RANGE.fullmatch(part)
-        try:
-            first, last, n = (float(match["first"]), float(match["last"]), int(match["n"])) if match else (0, 0, 0)
-        except ValueError:
-            n = 0
-        sized = match is not None and 2 <= n <= MOST_ALPHAS and 0 <= first < last <= 1
-        if match is None or not sized or (match["kind"] == "log" and not first > 0):
-            remedy = "write FIRST..LAST:Nlog or :Nlin, like 1e-4..1:13log; a log range starts above 0"
-            raise AlphaError(f"alphas has {part!r}", remedy)
-        spaced = np.geomspace(first, last, n) if match["kind"] == "log" else np.linspace(first, last, n)
-        found += [f"{value:.4g}" for value in spaced]
-    return found
-
-
-def lanes_of(alphas: str, every: str = "epoch", **common: Any) -> tuple[Lane, ...]:
-    """A lane for each alpha and each cadence, each once; alpha 0 and schedules that mix once know one cadence only.
-
-    >>> [lane.title for lane in lanes_of("0,0.5", "epoch,step")]
-    ['S-MLP (alpha 0)', 'I-MLP alpha 0.5', 'I-MLP alpha 0.5, every step']
-    """
-    found: dict[Lane, None] = {}
-    for cadence in every.split(","):
-        for text in alphas_of(alphas):
-            alpha, at, own = text.partition("@")
-            parsed = Alpha.parse(alpha)
-            one = parsed.is_zero or any(schedule.kind in ("end", "once") for _, schedule in parsed.schedules)
-            found[Lane(alpha=alpha, every=own if at else "epoch" if one else cadence.strip(), **common)] = None
-    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -110,7 +67,7 @@ def plan(
     Runs on other data of the same name (`digest` is that of the data now) are refused: nothing could be compared.
     """
     if not lanes:
-        raise ConfigError("there are no alphas", "give at least one: --alphas 0,0.5,1")
+        raise ConfigError("there are no alphas", "give at least one: --alpha 0,0.5,1")
     there = find_runs([folder]) if RunFolder.find(folder, "*") else []
     tasks = []
     for seed in seeds:
@@ -161,30 +118,18 @@ def lanes_at_once(base: Config, data: Dataset, lanes: int, free: float | None = 
     return max(1, min(lanes, int((SHARE * free - need.once) // need.lane)))
 
 
-class Watcher(Protocol):
-    """Is told how a sweep goes on."""
+def run_tasks(
+    tasks: Sequence[Task], data: Dataset, watcher: Watcher, cluster: "Cluster | None" = None
+) -> list[Outcome]:
+    """All tasks, in this process or on the cluster that it is connected to; a signal stops them with nothing lost."""
+    try:
+        if cluster is None:
+            return run_here(tasks, data, watcher, stopping_on_signals)
+        from imlp.study.cluster.driver import run_on_ray
 
-    def planned(self, tasks: Sequence[Task]) -> None:
-        """Before the first run."""
-
-    def callbacks(self, task: Task) -> Sequence[Callback]:
-        """Those that hear the run of a task."""
-        ...
-
-    def update(self, task: Task, *, done: float, rows: Sequence[Row] = (), where: str = "") -> None:
-        """News of a run that is far away: epochs done, parts included, and the rows of one that has just ended."""
-
-    def warned(self, task: Task, text: str) -> None:
-        """Something that the user should know and that does not stop the run."""
-
-    def ended(self, outcome: Outcome) -> None:
-        """After each run, whatever came of it."""
-
-
-class Stoppable(Protocol):
-    """What a signal's handler can ask to stop: a trainer here, or the driver of many elsewhere."""
-
-    stop_requested: str | None
+        return run_on_ray(tasks, data, watcher, stopping_on_signals, cluster=cluster)
+    finally:
+        watcher.close()
 
 
 def run_here(
@@ -223,7 +168,7 @@ def run_task(
     callbacks: Sequence[Callback],
     guard: Callable[[Stoppable], AbstractContextManager[None]] = lambda trainer: nullcontext(),
 ) -> Outcome:
-    """Start the run, or go on with it, or take its result; `Interrupted` is for the caller.
+    """Start the run, resume it, or take its result; `Interrupted` is for the caller.
 
     A run that fails leaves its traceback in its folder, as `error.log`.
     """

@@ -4,7 +4,7 @@ The accuracy that counts is that on images held out from the training set; the t
 when the lane that was chosen, alpha 0 and alpha 1 are trained once more on all training images.
 
 A batch is asked for as a whole and written to `batch.json` before it is trained, and its trials reach Optuna's storage
-only when they are finished. Whatever interrupts a search, the same batch goes on, and the same trials come out.
+only when they are finished. Whatever interrupts a search, the same batch is resumed, and the same trials come out.
 
 `search.json`, all accuracies in per cent:
 
@@ -30,151 +30,42 @@ import dataclasses
 import hashlib
 import json
 import platform
-import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from imlp.errors import BackendError, ConfigError, FileError, RunError, install_hint
-from imlp.files import parse_json, reason, shown, write_whole
+from imlp.errors import ConfigError, FileError, RunError
+from imlp.files import parse_json, reason, shown, write_json
+from imlp.study.pruner import Pruner
 from imlp.study.scores import arms_of
-from imlp.study.sweep import Outcome, Task, lanes_at_once, plan
-from imlp.train.callbacks import Callback, Row
+from imlp.study.search_space import Parameters, Space, import_optuna
+from imlp.study.tasks import Outcome, Task, lanes_at_once, plan
+from imlp.study.trial_storage import TrialStorage
+from imlp.train.callbacks import Row
 from imlp.train.config import Config, Lane
 from imlp.train.data import Dataset
-from imlp.train.loop import Trainer
 from imlp.train.run_folder import RunFolder, locked
 from imlp.train.run_reader import read_run
-from imlp.train.schedule import Alpha
 
 if TYPE_CHECKING:
     import optuna
 
-OVER = ("alpha", "alpha-per-layer", "schedule")
-KINDS = ("constant", "decay", "end", "once")
-LEAST, ZERO = 1e-4, 1e-5  # alpha is log-uniform from ZERO to 1, and what is drawn below LEAST means 0
 AT_ONCE = 8  # lanes in one run, if memory allows
 RANDOM = 8  # trials before the sampler begins to learn from them
-UNPRUNED = 5  # trials that run to the end before any is stopped early, and
-UNPRUNED_SHARE = 0.25  # the share of the epochs in which none is
 TOLD = 10  # trials to the end before anything is said of what matters
 TRIES = 20  # draws for a lane that has not been tried yet
 ALL = "all layers"
 
-Parameters: TypeAlias = dict[str, Any]
 Runner: TypeAlias = Callable[[Sequence[Task], Dataset], list[Outcome]]
-
-
-def import_optuna() -> Any:
-    """Optuna, silent but for warnings; an error with the remedy where it is missing."""
-    try:
-        import optuna
-    except ImportError:
-        raise BackendError("search needs Optuna", install_hint("search")) from None
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    return optuna
-
-
-@dataclass(frozen=True)
-class Space:
-    """What is searched: a lane for each set of parameters."""
-
-    over: str
-    every: str  # epoch, step, a number of steps, or both
-    layers: tuple[str, ...]  # that the lanes mix
-    epochs: int
-    common: tuple[tuple[str, Any], ...] = ()  # settings of every lane
-
-    def __post_init__(self) -> None:
-        if self.over not in OVER:
-            raise ConfigError(f"--over is {self.over!r}", f"use {' or '.join(OVER)}")
-        if not self.layers:
-            raise ConfigError("the network has no layers to mix", "choose one that has, for example cnn")
-
-    def lane(self, trial: Any) -> Lane:
-        """The lane of an Optuna trial, or of anything that suggests values as one does."""
-        kind = trial.suggest_categorical("kind", KINDS) if self.over == "schedule" else "constant"
-        drawn = {name: self._alpha(trial, name) for name in self._names}
-        alpha = next(iter(drawn.values()))
-        if len(set(drawn.values())) > 1:
-            alpha = ",".join(f"{name.removeprefix('alpha ')}={value}" for name, value in drawn.items())
-        if alpha == "0":
-            return self._lane(alpha)
-        match kind:
-            case "decay":
-                alpha = f"decay:{alpha}:{trial.suggest_float('power', 0.25, 8, log=True):.3g}"
-            case "end":
-                return self._lane(f"end:{alpha}")
-            case "once":
-                return self._lane(f"once:{trial.suggest_int('epoch', 1, self.epochs)}:{alpha}")
-        every = trial.suggest_categorical("every", ("epoch", "step")) if self.every == "both" else self.every
-        return self._lane(alpha, every)
-
-    @property
-    def known(self) -> list[Parameters]:
-        """What is tried first: alpha 0, the plain MLP, and alpha 1, all of the prior, at each cadence."""
-        kind: Parameters = {"kind": "constant"} if self.over == "schedule" else {}
-        full = kind | dict.fromkeys(self._names, 1.0)
-        cadences = [{"every": "epoch"}, {"every": "step"}] if self.every == "both" else [{}]
-        return [kind | dict.fromkeys(self._names, ZERO), *(full | cadence for cadence in cadences)]
-
-    @property
-    def _names(self) -> list[str]:
-        return [f"alpha {layer}" for layer in self.layers] if self.over == "alpha-per-layer" else ["alpha"]
-
-    def _alpha(self, trial: Any, name: str) -> str:
-        drawn = trial.suggest_float(name, ZERO, 1.0, log=True)
-        return f"{drawn:.3g}" if drawn >= LEAST else "0"
-
-    def _lane(self, alpha: str, every: str = "epoch") -> Lane:
-        return Lane(alpha=alpha, every=every, **dict(self.common))
-
-
-class Pruner(Callback):
-    """Retires a lane whose best accuracy so far is below the median that earlier trials had after the same epoch.
-
-    It asks Optuna's median pruner, through a study of its own in memory, so that it can be sent to another machine.
-    """
-
-    def __init__(self, history: "Sequence[optuna.trial.FrozenTrial]"):
-        self.history = history
-
-    def started(self, trainer: Trainer) -> None:
-        optuna = import_optuna()
-        warmup = int(UNPRUNED_SHARE * trainer.config.epochs) + 1
-        pruner = optuna.pruners.MedianPruner(n_startup_trials=UNPRUNED, n_warmup_steps=warmup)
-        study = optuna.create_study(direction="maximize", pruner=pruner)
-        study.add_trials(self.history)
-        self.trials = [study.ask() for _ in trainer.config.lanes]
-        for row in trainer.state.rows:
-            self._report(row)
-        self._prune(trainer, [row for row in trainer.state.rows if row["epoch"] == trainer.state.epoch])
-
-    def epoch_ended(self, trainer: Trainer, rows: list[Row], seconds: dict[str, float]) -> None:
-        for row in rows:
-            self._report(row)
-        self._prune(trainer, rows)
-
-    def _report(self, row: Row) -> None:
-        if row["lane"] != "prior":
-            self.trials[row["lane"]].report(100 * row["test_accuracy"], row["epoch"])
-
-    def _prune(self, trainer: Trainer, rows: list[Row]) -> None:
-        if trainer.state.epoch == trainer.config.epochs:
-            return
-        for lane in [row["lane"] for row in rows if row["lane"] in trainer.state.active]:
-            if self.trials[lane].should_prune():
-                trainer.retire(lane, "pruned")
 
 
 @dataclass
 class Search:
-    """A search of `trials` lanes in a folder; `run` starts it, goes on with it, or gives what came of it."""
+    """A search of `trials` lanes in a folder; `run` starts it, resumes it, or returns what came of it."""
 
     base: Config
     data: Dataset
@@ -205,6 +96,7 @@ class Search:
         self.split = self.data.hold_out(self.validation, seed=self.base.seed)
         name = f"search-{self.base.network}-{Path(self.base.data).name}-{self._identity}"
         self.folder = self.out or Path("runs") / name
+        self._kept = TrialStorage(self.folder, self.storage)
 
     def run(self, runner: Runner) -> dict[str, Any]:
         """All trials, then the runs at the end; what `search.json` holds."""
@@ -220,7 +112,7 @@ class Search:
 
     def _trials(self) -> "list[optuna.trial.FrozenTrial]":
         """All that are finished, on this machine and on others that share the storage."""
-        with self._storage_explained():
+        with self._kept.explained():
             return self.study.get_trials()
 
     def _complete(self) -> "list[optuna.trial.FrozenTrial]":
@@ -228,7 +120,7 @@ class Search:
 
     def _open(self) -> "optuna.Study":
         """The study of these settings and data; a folder that holds another search is refused."""
-        optuna, settings, path = import_optuna(), self._settings, self.folder / "settings.json"
+        settings, path = self._settings, self.folder / "settings.json"
         found = _read(path) if path.exists() else settings
         changed = [
             f"{name}: {found.get(name)} there, {settings.get(name)} here"
@@ -238,32 +130,10 @@ class Search:
         if changed:
             problem = f"{self.folder} holds another search ({'; '.join(changed)})"
             raise RunError(problem, "choose another folder with --out")
-        try:
-            if self.storage is None:
-                journal = optuna.storages.journal.JournalFileBackend(str(self.folder / "trials.journal"))
-                storage = optuna.storages.JournalStorage(journal)
-            else:
-                storage = optuna.storages.RDBStorage(self.storage)
-            options = {"storage": storage, "direction": "maximize", "load_if_exists": True}
-            study = optuna.create_study(study_name=f"imlp-{self._identity}", **options)
-        except Exception as error:  # of Optuna, of SQLAlchemy, or of a database's driver
-            remedy = "give --storage a URL like sqlite:///trials.db, or leave it out"
-            raise ConfigError(self._cannot_keep(error), remedy) from error
+        study = self._kept.open(f"imlp-{self._identity}")
         if not path.exists():
-            _write(path, settings)
+            write_json(path, settings)
         return study
-
-    @contextmanager
-    def _storage_explained(self) -> Iterator[None]:
-        """A file or a database that is lost on the way is an error with a remedy."""
-        try:
-            yield
-        except (OSError, import_optuna().exceptions.StorageInternalError) as error:
-            raise RunError(self._cannot_keep(error), "mend that, then give the same command again") from error
-
-    def _cannot_keep(self, error: Exception) -> str:
-        where = re.sub("//.*@", "//", self.storage or str(self.folder / "trials.journal"))  # without a password
-        return f"cannot keep the trials in {where}: {' '.join(str(error.__cause__ or error).split())}"
 
     @property
     def _settings(self) -> dict[str, Any]:
@@ -311,7 +181,7 @@ class Search:
         first = len([*self.folder.glob("batch-*")])
         starts = range(0, len(found), most)
         batch = {f"batch-{first + k:03d}": found[start : start + most] for k, start in enumerate(starts)}
-        _write(self.folder / "batch.json", batch)
+        write_json(self.folder / "batch.json", batch)
         return batch
 
     def _lane(self, parameters: Parameters) -> Lane:
@@ -335,7 +205,7 @@ class Search:
         for outcome in outcomes:
             if outcome.error is not None:
                 raise RunError(
-                    f"a run of the search has failed: {outcome.error}", "mend that, then give the command again"
+                    f"a run of the search has failed: {outcome.error}", "fix that, then give the command again"
                 )
         return outcomes
 
@@ -351,7 +221,7 @@ class Search:
                 attributes = {"run": [folder.name, k, *place], "state": states.get(k, "complete")}
                 attributes["prior"] = 100 * run.of("prior")[-1]["test_accuracy"]
                 if attributes["run"] not in there:
-                    with self._storage_explained():
+                    with self._kept.explained():
                         self.study.add_trial(self._finished(parameters, run.of(k), attributes))
             RunFolder(folder).delete_checkpoints()
         (self.folder / "batch.json").unlink()
@@ -416,12 +286,12 @@ class Search:
         }  # fmt: skip
         content, path = json.loads(json.dumps(content)), self.folder / "search.json"
         if not path.exists() or _read(path) != content:
-            _write(path, content)
+            write_json(path, content)
         return content
 
     def _trial(self, trial: "optuna.trial.FrozenTrial") -> dict[str, Any]:
         lane, values = self._lane(trial.params), trial.intermediate_values
-        parts = Alpha.parse(lane.alpha).schedules
+        parts = lane.parsed.schedules
         numbers = {"constant": 0, "decay": 0, "end": 0, "once": 1}
         alphas = {name or ALL: schedule.numbers[numbers[schedule.kind]] for name, schedule in parts}
         return {
@@ -435,7 +305,7 @@ class Search:
         complete = self._complete()
         if len(complete) < TOLD or len({name for trial in complete for name in trial.params}) < 2:
             return {}
-        with warnings.catch_warnings(), self._storage_explained():
+        with warnings.catch_warnings(), self._kept.explained():
             warnings.simplefilter("ignore")  # of parameters that few trials have
             found: dict[str, float] = import_optuna().importance.get_param_importances(self.study)
         return found
@@ -453,8 +323,3 @@ def _read(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise FileError(f"cannot read {shown(path)}: {reason(error)}", "choose another folder with --out") from error
     return found
-
-
-def _write(path: Path, content: Mapping[str, Any]) -> None:
-    with write_whole(path) as file:
-        file.write((json.dumps(content, indent=2) + "\n").encode())

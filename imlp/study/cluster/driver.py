@@ -1,0 +1,170 @@
+"""The driver of a sweep on Ray: hands its tasks to the cluster, hears how they go, and takes their results."""
+
+import dataclasses
+import secrets
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from imlp.files import make_folder
+from imlp.study.cluster import Cluster
+from imlp.study.cluster.post_office import PostOffice
+from imlp.study.cluster.versions import check_versions, versions
+from imlp.study.cluster.worker import Done, Job, work
+from imlp.study.tasks import Outcome, Task, drop_records, is_player
+from imlp.study.watcher import Watcher
+from imlp.train.config import Config
+from imlp.train.data import Dataset
+from imlp.train.loop import Interrupted, Trainer
+from imlp.train.signals import Stoppable
+
+RETRIES = 10  # of a run whose worker or machine dies; one that fails by itself is never tried again
+LOOK = 0.25  # seconds between two looks of the driver
+
+
+@dataclass
+class _Driver:
+    """What a signal's handler marks."""
+
+    stop_requested: str | None = None
+
+
+def run_on_ray(
+    tasks: Sequence[Task],
+    data: Dataset,
+    watcher: Watcher,
+    guard: Callable[[Stoppable], AbstractContextManager[None]] = lambda driver: nullcontext(),
+    *,
+    cluster: Cluster,
+) -> list[Outcome]:
+    """As many tasks at a time as the cluster takes. One that fails for its own reasons does not take others down."""
+    import ray
+
+    watcher.planned(tasks)
+    outcomes: dict[int, Outcome] = {}
+    for key, task in enumerate(tasks):
+        found = Trainer(task.config, data, task.folder).finished() if task.finished else None
+        if found is not None:
+            outcomes[key] = Outcome(task, found)
+            watcher.ended(outcomes[key])
+    left = {key: task for key, task in enumerate(tasks) if key not in outcomes}
+    if left:
+        check_versions(_environment(cluster.settings(next(iter(left.values())).config)))
+        driver = _Driver()
+        with _marked({task.folder.parent for task in left.values()}) as marker, guard(driver), _post_office() as post:
+            refs = _submit(left, data, cluster, marker, post)
+            try:
+                _follow(refs, tasks, outcomes, watcher, post, driver)
+            finally:
+                for ref in refs:
+                    ray.cancel(ref, recursive=False)
+        if len(outcomes) < len(tasks):
+            raise Interrupted(f"stopped by {driver.stop_requested}", "nothing is lost: give the same command again")
+    ordered = [outcomes[key] for key in range(len(tasks))]
+    drop_records(ordered)
+    return ordered
+
+
+@contextmanager
+def _marked(folders: set[Path]) -> Iterator[str]:
+    """A file with a random name in each folder: a worker that finds it shares the folder with the driver."""
+    name = f".driver-{secrets.token_hex(8)}"
+    try:
+        for folder in folders:
+            make_folder(folder)
+            (folder / name).touch()
+        yield name
+    finally:
+        for folder in folders:
+            (folder / name).unlink(missing_ok=True)
+
+
+@contextmanager
+def _post_office() -> Iterator[Any]:
+    """A post office on this machine. It ends with this process, and so do all workers that it serves."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    options = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1, "scheduling_strategy": here}
+    post: Any = ray.remote(PostOffice).options(**options).remote()
+    try:
+        yield post
+    finally:
+        ray.kill(post)
+
+
+def _submit(left: dict[int, Task], data: Dataset, cluster: Cluster, marker: str, post: Any) -> dict[Any, int]:
+    """Hand all tasks to Ray; the data go once into its store."""
+    import ray
+
+    remote, stored, here, refs = ray.remote(work), ray.put(data), versions(), {}
+    for key, task in left.items():
+        cpus, gpus = cluster.needs(task.config)
+        cluster.nodes_for(task.config)
+        config = cluster.settings(task.config)
+        recorder = task.recorder if is_player(task) else None  # groups of a seed run beside each other: no records
+        own = dataclasses.replace(task, config=config, folder=task.folder.absolute())
+        own = dataclasses.replace(own, recorder=recorder and recorder.absolute())
+        job = Job(key, own, marker, data.digest, here, tuple(sys.argv))
+        ref = remote.options(
+            num_cpus=cpus, num_gpus=gpus, max_retries=RETRIES, retry_exceptions=False,
+            scheduling_strategy="SPREAD", runtime_env=_environment(config), name=task.folder.name,
+        ).remote(job, stored, post)  # fmt: skip
+        refs[ref] = key
+    return refs
+
+
+def _environment(config: Config) -> dict[str, Any]:
+    """Of a worker: torch is told its threads, NumPy has to find them when it starts."""
+    return {"env_vars": {name: str(config.threads) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")}}
+
+
+def _follow(
+    refs: dict[Any, int],
+    tasks: Sequence[Task],
+    outcomes: dict[int, Outcome],
+    watcher: Watcher,
+    post: Any,
+    driver: _Driver,
+) -> None:
+    """Hear the runs and take their results, until all have ended or, once asked to stop, those that had begun."""
+    import ray
+
+    begun, told = set(), False
+    while refs:
+        ready = ray.wait(list(refs), timeout=LOOK)[0]
+        for key, what, value in ray.get(post.news.remote()):
+            begun.add(key)
+            if what == "warned":
+                watcher.warned(tasks[key], value)
+            elif what == "update" and key not in outcomes:
+                watcher.update(tasks[key], **value)
+        for ref in ready:
+            key = refs.pop(ref)
+            begun.discard(key)
+            outcome = _outcome(tasks[key], ref)
+            if outcome is not None:
+                outcomes[key] = outcome
+                watcher.ended(outcome)
+        if driver.stop_requested is not None and not told:
+            ray.get(post.ask_to_stop.remote(driver.stop_requested))
+            told = True
+        if told and not begun:
+            return
+
+
+def _outcome(task: Task, ref: Any) -> Outcome | None:
+    """What came of a task; None for one that was stopped."""
+    import ray
+
+    try:
+        done: Done = ray.get(ref)
+    except ray.exceptions.RayError as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        why = f"Ray gave it up ({type(error).__name__}: {lines[0]})"
+        return Outcome(task, None, f"{why}; its checkpoints are there: give the same command again")
+    return None if done.stopped else Outcome(task, done.result, done.error)

@@ -1,0 +1,133 @@
+"""What runs cost on this machine, from a few real steps of their networks."""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from imlp.study import experiments
+from imlp.study.experiments import BUDGETS, ArmPlan
+from imlp.study.optuna_search import AT_ONCE
+from imlp.train import prepare
+from imlp.train.config import Config, Lane
+from imlp.train.data import Dataset, ProgressCallback, silent
+from imlp.train.loop import Trainer
+
+PIECE = 8 * 128  # images of the made-up data on which steps are timed
+SIZES = {"shapes": (10000, 2000)}  # training and test images; CIFAR's for everything else
+CIFAR = (50000, 10000)
+EVALUATION = 0.3  # an evaluated image in trained ones, of 3 or 19 lanes of the CNN pair; up to twice an epoch
+
+FINAL = 3  # lanes at the end of a search: the choice, alpha 0 and alpha 1
+
+Speeds = dict[str, tuple[float, float]]
+
+
+def duration(seconds: float) -> str:
+    """A time as a person would estimate it.
+
+    >>> duration(12.34), duration(184), duration(7500)
+    ('12 s', '3 min', '2 h 05 min')
+    """
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def list_experiments(progress: ProgressCallback = silent) -> list[dict[str, Any]]:
+    """Every experiment: its `name`, `title`, what it `asks`, and the `seconds` of each budget on this machine."""
+    loaded = [experiments.load(name) for name in experiments.names()]
+    plans = {e.name: {budget: e.plans(budget) for budget in BUDGETS} for e in loaded}
+    speeds = _speeds((plan.base for own in plans.values() for arms in own.values() for plan in arms), progress)
+    return [
+        {
+            "name": e.name,
+            "title": e.title,
+            "asks": e.asks,
+            "seconds": {budget: _seconds(plans[e.name][budget], e.seeds(budget), speeds) for budget in BUDGETS},
+        }
+        for e in loaded
+    ]
+
+
+def estimate(
+    plans: Sequence[ArmPlan], seeds: int, *, data: Dataset | None = None, progress: ProgressCallback = silent
+) -> dict[str, Any]:
+    """Expected `seconds` of all arms and seeds in this process, one run after the other, and what they are made of.
+
+    Without `data`, images are those of CIFAR, or of `shapes` where that is the data set.
+    """
+    seconds = _seconds(plans, seeds, _speeds((plan.base for plan in plans), progress, data), data)
+    return {"arms": len(plans), "lanes": sum(len(plan.lanes) for plan in plans), "seeds": seeds, "seconds": seconds}
+
+
+def estimate_sweep(
+    base: Config, lanes: tuple[Lane, ...], seeds: int, *, progress: ProgressCallback = silent
+) -> dict[str, Any]:
+    """Of a sweep: `lanes`, `seeds` and expected `seconds`."""
+    data = prepare.load_data(base, progress)
+    found = estimate([ArmPlan("sweep", base, lanes)], seeds, data=data, progress=progress)
+    return {name: found[name] for name in ("lanes", "seeds", "seconds")}
+
+
+def estimate_search(
+    base: Config,
+    trials: int,
+    seeds: int,
+    *,
+    validation: float = 0.1,
+    at_once: int | None = None,
+    progress: ProgressCallback = silent,
+) -> dict[str, Any]:
+    """Of a search in which no lane is stopped early: `trials`, `seeds` and expected `seconds`."""
+    data = prepare.load_data(base, progress)
+    most = at_once or AT_ONCE
+    batches = [min(most, trials - start) for start in range(0, trials, most)]
+    plans = [ArmPlan("batch", base, (Lane(),) * lanes) for lanes in batches]
+    speeds = _speeds([base], progress, data)
+    seconds = (1 - validation) * _seconds(plans, 1, speeds, data)
+    seconds += _seconds([ArmPlan("final", base, (Lane(),) * FINAL)], seeds, speeds, data)
+    return {"trials": trials, "seeds": seeds, "seconds": seconds}
+
+
+def _speeds(bases: Iterable[Config], progress: ProgressCallback, data: Dataset | None = None) -> Speeds:
+    """Of each network: seconds that a step of the prior takes, and of each lane beside it."""
+    kinds, found = {_kind(base): base for base in bases}, {}
+    for k, (kind, base) in enumerate(kinds.items()):
+        progress("timing a few steps of each network", k, len(kinds))
+        found[kind] = _speed(base, data or _noise(base))
+    return found
+
+
+def _kind(base: Config) -> str:
+    return f"{base.network} {base.options}"
+
+
+def _noise(base: Config) -> Dataset:
+    rng, options = np.random.default_rng(0), dict(base.options)
+    image, classes = options.get("image", (3, 32, 32)), options.get("classes", 10)
+    x, y = rng.integers(0, 256, (PIECE, *image), np.uint8), rng.integers(0, classes, PIECE)
+    return Dataset("noise", x, y, x[:10], y[:10], tuple(map(str, range(classes))))
+
+
+def _speed(base: Config, data: Dataset) -> tuple[float, float]:
+    one, three = (
+        Trainer(dataclasses.replace(base, lanes=(Lane(),) * lanes), data, Path()).seconds_a_step() for lanes in (1, 3)
+    )
+    lane = max((three - one) / 2, one / 10)
+    return max(one - lane, 0.0), lane
+
+
+def _seconds(plans: Iterable[ArmPlan], seeds: int, speeds: Speeds, data: Dataset | None = None) -> float:
+    """Expected seconds of all arms and seeds, evaluation included."""
+    total = 0.0
+    for plan in plans:
+        base, (prior, lane) = plan.base, speeds[_kind(plan.base)]
+        n, n_test = (len(data.x), len(data.x_test)) if data else SIZES.get(base.data, CIFAR)
+        n, n_test = min(base.train_size or n, n), min(base.test_size or n_test, n_test)
+        images = n + 2 * EVALUATION * n_test
+        total += base.epochs * images / base.batch * (prior + lane * len(plan.lanes))
+    return total * seeds

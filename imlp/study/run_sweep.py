@@ -1,0 +1,139 @@
+"""`sweep`: one prior and many alphas for each seed, over many seeds."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from imlp.backend import backend as get_backend
+from imlp.files import check_path
+from imlp.study.cluster import connected
+from imlp.study.scores import Arm, arms_of, base_identity
+from imlp.study.tasks import Outcome, lanes_at_once, plan, run_tasks
+from imlp.study.watcher import Watcher
+from imlp.train import prepare
+from imlp.train.config import Config, Lane, check_seeds
+from imlp.train.data import Dataset
+from imlp.train.lane import lanes_of
+from imlp.train.loop import Trainer
+from imlp.train.run_folder import RunFolder
+from imlp.train.run_reader import find_runs
+
+if TYPE_CHECKING:
+    from imlp.study.cluster import Cluster
+
+ALPHAS = "0,1e-4..1:9log"
+SEEDS = 3
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """What came of a sweep: its folder, the runs that failed, and the accuracies over all seeds."""
+
+    folder: Path
+    failed: list[dict[str, str]]  # each with its `run`, its `error`, and where its traceback is: `log`
+    arm: Arm | None  # the runs that finished, with their scores; None: every run has failed
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `sweep --json` prints; the prior has `lane` None, and accuracies are in per cent."""
+        models = []
+        for score in self.arm.scores if self.arm else ():
+            lane = dataclasses.asdict(score.lane) if score.lane else None
+            models.append({"lane": lane, "mean": score.mean, "std": score.std, "n": score.n, "by_seed": score.by_seed})
+        return {"folder": str(self.folder), "failed": self.failed, "models": models}
+
+
+def sweep(
+    config: Config | None = None,
+    alphas: str | Iterable[str] = ALPHAS,
+    *,
+    every: str = "epoch",
+    seeds: int = SEEDS,
+    lane: Mapping[str, Any] | None = None,
+    out: str | Path | None = None,
+    lanes_at_once: int | None = None,
+    data: Dataset | None = None,
+    cluster: "Cluster | None" = None,
+    check: bool = True,
+    watcher: Watcher | None = None,
+) -> SweepResult:
+    """Train many alphas beside one prior, for several seeds: accuracy against alpha, with error bars.
+
+    Call it again at any time: what is finished is skipped, what was interrupted is resumed, and new alphas or seeds are
+    added to what is there. `imlp.train.loop.Interrupted` is raised if a signal stops it.
+
+    - `config`: everything but the lanes; its `seed` is the first seed
+    - `alphas`: numbers, ranges, schedules, alphas by layer and `@cadence`, as `train --alpha` takes them
+    - `every`: epoch, step, a number of steps, or a list: `epoch,step`
+    - `seeds`: how many
+    - `lane`: settings of every lane: `mode`, `layers`, `biases`, `head`
+    - `out`: the folder for all runs; None: `runs/sweep-NETWORK-DATA-HASH`
+    - `lanes_at_once`: lanes in one run; None: as many as memory allows
+    - `data`: images in memory; None: those that `config` names
+    - `cluster`: runs go to this Ray cluster instead of this process
+    - `check`: compare the network with the reference first
+    - `watcher`: is told how it is going; nothing is printed without one
+    """
+    base, watcher = config or Config(), watcher or Watcher()
+    check_seeds(seeds)
+    lanes = lanes_of(alphas, every, **(lane or {}))
+    folder = check_path(out or default_folder(base))
+    get_backend(base.backend)  # before anything slow: it names what is missing
+    data = data or prepare.load_data(base, watcher.progress)
+    span = range(base.seed, base.seed + seeds)
+    with connected(cluster, watcher):
+        outcomes = run_lanes(
+            base, lanes, span, folder, data, watcher, at_once=lanes_at_once, check=check, cluster=cluster
+        )
+    return SweepResult(folder, failures(outcomes), arm_of(outcomes))
+
+
+def default_folder(base: Config) -> Path:
+    """Where a sweep goes that was given no folder."""
+    return Path("runs") / f"sweep-{base.network}-{Path(base.data).name}-{base_identity(base)}"
+
+
+def run_lanes(
+    base: Config,
+    lanes: Sequence[Lane],
+    seeds: Sequence[int],
+    folder: Path,
+    data: Dataset,
+    watcher: Watcher,
+    *,
+    at_once: int | None = None,
+    check: bool = True,
+    cluster: "Cluster | None" = None,
+) -> list[Outcome]:
+    """Plan the runs of these lanes and seeds, and run them, in this process or on a cluster."""
+    probe = Trainer(dataclasses.replace(base, lanes=tuple(lanes), seed=seeds[0]), data, folder)
+    room = cluster.room(base) if cluster is not None else None
+    at_once = at_once or lanes_at_once(base, data, len(lanes), room)
+    tasks = plan(base, lanes, seeds, folder, at_once=at_once, digest=data.digest)
+    if check and not all(task.finished for task in tasks):
+        check_network(probe, watcher)
+    return run_tasks(tasks, data, watcher, cluster)
+
+
+def check_network(trainer: Trainer, watcher: Watcher) -> None:
+    """Compare a network with the reference, if that is needed, and say so."""
+    if prepare.needs_check(trainer):
+        with watcher.during("checking the network against the reference"):
+            checked = prepare.check_network(trainer)
+        watcher.noted(str(checked))
+
+
+def arm_of(outcomes: Sequence[Outcome]) -> Arm | None:
+    """The finished runs as one arm; None: every run has failed."""
+    folders = [outcome.task.folder for outcome in outcomes if outcome.result is not None]
+    return arms_of(find_runs(folders))[0] if folders else None
+
+
+def failures(outcomes: Sequence[Outcome]) -> list[dict[str, str]]:
+    """The runs that failed, why, and where the traceback is."""
+    return [
+        {"run": str(o.task.folder), "error": o.error, "log": str(RunFolder(o.task.folder).log)}
+        for o in outcomes
+        if o.error is not None
+    ]

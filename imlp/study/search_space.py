@@ -1,0 +1,78 @@
+"""What a search tries: a lane for each set of parameters that Optuna proposes."""
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from imlp.errors import BackendError, ConfigError, install_hint
+from imlp.train.config import Lane
+
+OVER = ("alpha", "alpha-per-layer", "schedule")
+SCHEDULES = ("constant", "decay", "end", "once")
+LEAST, ZERO = 1e-4, 1e-5  # alpha is log-uniform from ZERO to 1, and what is drawn below LEAST means 0
+
+Parameters: TypeAlias = dict[str, Any]
+
+
+def import_optuna() -> Any:
+    """Optuna, silent but for warnings; an error with the remedy where it is missing."""
+    try:
+        import optuna
+    except ImportError:
+        raise BackendError("search needs Optuna", install_hint("search")) from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna
+
+
+@dataclass(frozen=True)
+class Space:
+    """What is searched: a lane for each set of parameters."""
+
+    over: str
+    every: str  # epoch, step, a number of steps, or both
+    layers: tuple[str, ...]  # that the lanes mix
+    epochs: int
+    common: tuple[tuple[str, Any], ...] = ()  # settings of every lane
+
+    def __post_init__(self) -> None:
+        if self.over not in OVER:
+            raise ConfigError(f"--over is {self.over!r}", f"use {' or '.join(OVER)}")
+        if not self.layers:
+            raise ConfigError("the network has no layers to mix", "choose one that has, for example cnn")
+
+    def lane(self, trial: Any) -> Lane:
+        """The lane of an Optuna trial, or of anything that suggests values as one does."""
+        kind = trial.suggest_categorical("kind", SCHEDULES) if self.over == "schedule" else "constant"
+        drawn = {name: self._alpha(trial, name) for name in self._names}
+        alpha = next(iter(drawn.values()))
+        if len(set(drawn.values())) > 1:
+            alpha = ",".join(f"{name.removeprefix('alpha ')}={value}" for name, value in drawn.items())
+        if alpha == "0":
+            return self._lane(alpha)
+        match kind:
+            case "decay":
+                alpha = f"decay:{alpha}:{trial.suggest_float('power', 0.25, 8, log=True):.3g}"
+            case "end":
+                return self._lane(f"end:{alpha}")
+            case "once":
+                return self._lane(f"once:{trial.suggest_int('epoch', 1, self.epochs)}:{alpha}")
+        every = trial.suggest_categorical("every", ("epoch", "step")) if self.every == "both" else self.every
+        return self._lane(alpha, every)
+
+    @property
+    def known(self) -> list[Parameters]:
+        """What is tried first: alpha 0, the plain MLP, and alpha 1, all of the prior, at each cadence."""
+        kind: Parameters = {"kind": "constant"} if self.over == "schedule" else {}
+        full = kind | dict.fromkeys(self._names, 1.0)
+        cadences = [{"every": "epoch"}, {"every": "step"}] if self.every == "both" else [{}]
+        return [kind | dict.fromkeys(self._names, ZERO), *(full | cadence for cadence in cadences)]
+
+    @property
+    def _names(self) -> list[str]:
+        return [f"alpha {layer}" for layer in self.layers] if self.over == "alpha-per-layer" else ["alpha"]
+
+    def _alpha(self, trial: Any, name: str) -> str:
+        drawn = trial.suggest_float(name, ZERO, 1.0, log=True)
+        return f"{drawn:.3g}" if drawn >= LEAST else "0"
+
+    def _lane(self, alpha: str, every: str = "epoch") -> Lane:
+        return Lane(alpha=alpha, every=every, **dict(self.common))

@@ -1,0 +1,78 @@
+"""What comes before a run: its data, a check of its network against the reference, an estimate of what it costs."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from imlp import machine, verify
+from imlp.errors import RunError
+from imlp.train import data as data_sets
+from imlp.train.config import Config
+from imlp.train.data import Dataset, ProgressCallback, silent
+from imlp.train.loop import Trainer
+
+TRAINED_WITH = ("bias", "apply", "gradients", "interpolate", "project")  # `verify` checks the others too
+OVERHEAD = 1.1  # evaluation and checkpoints take about a tenth of the time of the steps
+
+
+def load_data(config: Config, progress: ProgressCallback = silent) -> Dataset:
+    """The data set of a configuration: its name, its sizes, and the images that its network takes."""
+    return data_sets.load(
+        config.data,
+        train_size=config.train_size,
+        test_size=config.test_size,
+        validation=config.validation,
+        image=dict(config.options).get("image"),
+        labels=config.labels,
+        progress=progress,
+    )
+
+
+def default_folder(config: Config) -> Path:
+    """Where `train` puts a run that was given no folder."""
+    return Path("runs") / f"{config.network}-{Path(config.data).name}-{config.identity}"
+
+
+@dataclass(frozen=True)
+class Checked:
+    """How many layers were compared with the reference, the largest error, and how long it took."""
+
+    layers: int
+    error: float
+    seconds: float
+
+    def __str__(self) -> str:
+        about = f"{self.layers} layers, error at most {self.error:.0e}"
+        return f"checked against the reference: {about} ({self.seconds:.1f} s)"
+
+
+def needs_check(trainer: Trainer) -> bool:
+    """Whether there is anything to compare: the reference needs no check, nor does a network that is never mixed."""
+    return trainer.config.backend == "accel" and bool(trainer.network.interpolated)
+
+
+def check_network(trainer: Trainer) -> Checked:
+    """Compare every interpolated layer with the reference, each geometry once: a run on a wrong layer is worthless."""
+    specs = {trainer.network.layer(name).spec for name in trainer.network.interpolated}
+    begin, dtype = time.monotonic(), trainer.config.dtype
+    options: dict[str, Any] = {"dtype": dtype, "device": trainer.device, "verbs": TRAINED_WITH}
+    config = trainer.config
+    with machine.settings(config.backend, threads=config.threads, deterministic=config.deterministic):
+        error = max(max(verify.layer_errors(spec, **options).values()) for spec in specs)
+    if error > verify.TOLERANCE[dtype]:
+        raise RunError(f"accel differs from the reference by {error:.1e} on this machine", "see: python cli.py verify")
+    return Checked(len(specs), error, time.monotonic() - begin)
+
+
+def estimate(trainer: Trainer) -> dict[str, Any]:
+    """Parameters, memory, and the time that a few real steps predict: what `train --estimate --json` prints."""
+    config, network = trainer.config, trainer.network
+    need, free = trainer.memory().total, machine.free_memory(trainer.device)
+    step, steps = trainer.seconds_a_step(), config.epochs * trainer.steps
+    return {
+        "prior_parameters": network.n_parameters(dense=False), "parameters_a_lane": network.n_parameters(dense=True),
+        "lanes": len(config.lanes), "device": trainer.device, "memory_bytes": need, "free_bytes": free,
+        "steps": steps, "seconds_a_step": step,
+        "seconds": OVERHEAD * step * steps,
+    }  # fmt: skip
