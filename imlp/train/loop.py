@@ -256,35 +256,24 @@ class Trainer:
         bias = metrics.measure_bias(self.backend, self.network, state.prior, state.lanes)
         clock.append(time.monotonic())
 
-        n = len(self.data.x_test)
         sums = [np.atleast_1d(self.backend.to_numpy(total)) / len(self.data.x) for total in state.losses]
-        common, source = {"epoch": state.epoch + 1}, self.prior_source
-        replayed = source is not None and source.replayed_run is not None
-        trained = source.train_loss(state.epoch) if source is not None and replayed else float(sums[0][0])
-        prior = {**common, "lane": "prior", "name": "prior", "train_loss": trained}
-        rows: list[Row] = [
-            {**prior, "test_accuracy": float(correct[0] / n), "test_loss": float(loss[0] / n), **held_out[0]}
-        ]
-        for index, lane in enumerate(state.active):
-            was, now = before.get(lane, after[lane][0]), after[lane]
-            rows.append({
-                **common, "lane": lane, "name": self.config.lanes[lane].title,
-                "alpha": self.interpolation.alphas(lane, state.epoch), "train_loss": float(sums[1][index]),
-                "test_accuracy_before": float(was / n), "test_accuracy": float(now[0] / n),
-                "test_loss": float(now[1] / n), **held_out[1 + index],
-                "bias": {layer: {key: value[index] for key, value in found.items()} for layer, found in bias.items()},
-            })  # fmt: skip
+        train_losses = [float(value) for own in sums for value in own]
+        if self.prior_source is not None and self._replayed is not None:
+            train_losses[0] = self.prior_source.train_loss(state.epoch)
+        test: dict[int | str, tuple[Any, Any]] = {"prior": (correct[0], loss[0]), **after}
+        scores = metrics.EpochScores(train_losses, test, before, held_out, bias)
+        rows = metrics.rows(self.config, self.interpolation, state, scores, len(self.data.x_test))
         names = ("evaluate", "mix", "evaluate", "meter")
         spent = dict.fromkeys(names, 0.0)
         for name, (start, end) in zip(names, pairwise(clock), strict=True):
             spent[name] += end - start
         return rows, spent
 
-    def _evaluate_lanes(self) -> dict[int, tuple[Any, Any]]:
+    def _evaluate_lanes(self) -> dict[int | str, tuple[Any, Any]]:
         """Correct answers and summed losses by lane; lanes whose test loss is not finite are stopped."""
         state = self.state
         found = [pair for scores in self.images.test_scores([state.lanes]) for pair in zip(*scores, strict=True)]
-        by_lane = dict(zip(state.active, found, strict=True))
+        by_lane: dict[int | str, tuple[Any, Any]] = dict(zip(state.active, found, strict=True))
         wrong = {index: "the test loss" for index, (_, loss) in enumerate(found) if not np.isfinite(loss)}
         self._stop_lanes(wrong, self.steps, f"its test loss is not finite after epoch {state.epoch + 1}")
         return by_lane

@@ -1,11 +1,14 @@
 """What a run reports: the rows of `metrics.jsonl`, and `result.json` at its end."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from imlp.model import Model
 from imlp.networks import Network
+from imlp.train.callbacks import Row
 from imlp.train.config import Config
 from imlp.train.data import Dataset
+from imlp.train.lanes import LaneInterpolation
 from imlp.train.state import State
 
 
@@ -20,6 +23,37 @@ def measure_bias(
         share, distance = (backend.to_numpy(numbers).tolist() for numbers in measured)
         m_out, m_in = spec.matrix_shape
         found[name] = {"share": share, "random": [spec.rank / (m_out * m_in)] * len(share), "distance": distance}
+    return found
+
+
+@dataclass(frozen=True)
+class EpochScores:
+    """What came of an epoch: lists have the prior first, then each active lane."""
+
+    train_losses: list[float]
+    test: dict[int | str, tuple[Any, Any]]  # correct answers and summed losses, by lane and of the "prior"
+    before: dict[int, Any]  # correct answers before the interpolation, of lanes that may differ then
+    held_out: list[dict[str, float]]  # the columns for the images held out, if there are any
+    bias: dict[str, dict[str, list[float]]]  # as `measure_bias` returns it
+
+
+def rows(config: Config, interpolation: LaneInterpolation, state: State, scores: EpochScores, n_test: int) -> list[Row]:
+    """The rows of the epoch that ends: the prior's, then one per active lane."""
+    common, (correct, loss) = {"epoch": state.epoch + 1}, scores.test["prior"]
+    found: list[Row] = [{
+        **common, "lane": "prior", "name": "prior", "train_loss": scores.train_losses[0],
+        "test_accuracy": float(correct / n_test), "test_loss": float(loss / n_test), **scores.held_out[0],
+    }]  # fmt: skip
+    for index, lane in enumerate(state.active):
+        correct, loss = scores.test[lane]
+        bias = {layer: {key: of[index] for key, of in own.items()} for layer, own in scores.bias.items()}
+        found.append({
+            **common, "lane": lane, "name": config.lanes[lane].title,
+            "alpha": interpolation.alphas(lane, state.epoch), "train_loss": scores.train_losses[1 + index],
+            "test_accuracy_before": float(scores.before.get(lane, correct) / n_test),
+            "test_accuracy": float(correct / n_test), "test_loss": float(loss / n_test),
+            **scores.held_out[1 + index], "bias": bias,
+        })  # fmt: skip
     return found
 
 
