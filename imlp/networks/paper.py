@@ -135,6 +135,8 @@ def _convolutions(
     shape: Image, width: int | Sequence[int], strides: Sequence[int], kernel: int, learned_norm: bool
 ) -> list[Layer]:
     """`conv1`, `conv2`, ...: as many channels as make a convolution as wide as the dense layer beside it."""
+    if not strides:
+        raise SpecError(f"strides is {strides!r}", "give one for each convolution, for example [1, 2, 2]")
     widths = [width] * len(strides) if isinstance(width, int) else list(width)
     if len(widths) != len(strides):
         raise SpecError(f"{len(widths)} widths for {len(strides)} strides", "give as many of each, or a single width")

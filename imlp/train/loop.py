@@ -46,7 +46,7 @@ class Trainer:
         self.config, self.data, self.folder, self.callbacks = config, data, folder, list(callbacks)
         self.network = config.make_network(data.image, data.n_classes)
         self.interpolation = LaneInterpolation(self.network, config.lanes, config.epochs)
-        self.backend: Any = get_backend(config.backend)
+        self.backend = get_backend(config.backend)
         self.device = machine.device(config.backend, config.device, config.dtype)
         self.dtype = "float64" if config.backend == "reference" else config.dtype
         self.states = StateFactory(config, self.network, self.backend, device=self.device, dtype=self.dtype)
@@ -339,7 +339,7 @@ class Trainer:
         state = self.state
         kept = [index for index in range(len(state.active)) if index not in indices]
         state.losses[1:] = [state.losses[1][kept]] if kept else []
-        state.lanes = self.backend.select(state.lanes, kept) if kept else None
+        state.lanes = self.backend.select(state.lanes, kept) if kept and state.lanes is not None else None
         state.active = [state.active[index] for index in kept]
 
     @property

@@ -18,6 +18,7 @@ from imlp.train.callbacks import Callback
 from imlp.train.config import Lane
 from imlp.train.lane import lanes_of
 from imlp.train.loop import Interrupted
+from imlp.train.run_folder import RECORDING, REPLAYED
 from imlp.train.run_reader import find_runs
 from imlp.train.schedule import alphas_of
 
