@@ -1,7 +1,7 @@
 #!/bin/bash
 # A sweep on Slurm: Ray starts on every node of the job; the sweep is started on the first node and uses all of them.
 #
-#   sbatch --nodes=4 examples/slurm.sh sweep --alphas 0,1e-4..1:13log --seeds 5 --data cifar10 --out /shared/sweep
+#   sbatch --nodes=4 examples/slurm.sh sweep --alpha 0,1e-4..1:13log --seeds 5 --data cifar10 --out /shared/sweep
 #
 # To resume, submit the same line again (or let Slurm requeue the job): finished runs are skipped. Submit it from the
 # repository, after activating the environment with imlp and Ray; all nodes must see the file system of both.

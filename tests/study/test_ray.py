@@ -271,7 +271,7 @@ def test_the_driver_is_killed_and_started_again(nodes, sweep, expected, tmp_path
     begun = {path: path.read_text() for path in saved}
     ended(drive(nodes, *command))
     check_same(tmp_path, expected)
-    assert all(path.read_text() == text for path, text in begun.items())  # written by a run that starts anew
+    assert all(path.read_text() == text for path, text in begun.items())  # written by a run that starts again
 
 
 def test_workers_that_do_not_see_the_folder_send_their_files(nodes, sweep, expected, tmp_path):

@@ -173,7 +173,7 @@ def test_groups_work_in_accel_too(tmp_path):
 
 
 def test_a_record_that_was_lost_is_not_missed(tmp_path, monkeypatch):
-    """The run that played it starts anew, with a prior of its own."""
+    """The run that played it starts again, with a prior of its own."""
     import shutil
 
     whole = sweep(tmp_path / "whole", seeds=[0], at_once=3)
