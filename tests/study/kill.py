@@ -6,7 +6,8 @@
 A command is started and killed with SIGKILL again and again in one folder. Half of the kills fall into the first half
 second of a run. When it ends by itself, its files are compared with those of an undisturbed one, and it starts over in
 a new folder. On Ray either the driver is killed, after which every process must end by itself, or a worker. Every
-process that is started here inherits a mark, by which those that are left over are found.
+process that is started here works in one folder, by which those that are left over are found; a mark in their
+environment would not do, for Ray writes the names of its processes over it.
 """
 
 import argparse
@@ -68,7 +69,8 @@ class Killer:
 
         self.engine, self.place = engine, place
         self.random, self.counts = random.Random(f"{command} {engine} {seed}"), Counter[str]()
-        self.mark = f"IMLP_TEST_MARK={os.urandom(8).hex()}"
+        self.working = place / "w"
+        self.working.mkdir()
         data = tiny.save_npz(place / "bars.npz")
         network = ["--options=width=64", "--options=strides=[1,2,2]"]
         training = [f"--data={data}", "--batch=20", "--lr=0.003", "--backend=reference", f"--epochs={epochs}"]
@@ -117,15 +119,15 @@ class Killer:
         temporary = self.place / "t"
         temporary.mkdir(exist_ok=True)
         environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-        environment |= dict([self.mark.split("=")]) | {
+        environment |= {
+            "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
             "TMPDIR": str(temporary), "RAY_TMPDIR": str(temporary), "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_gcs_rpc_server_reconnect_timeout_s": "5",  # its agents look that long for a Ray that is gone
-            "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
         }  # fmt: skip
         with open(self.place / "errors", "wb") as errors:
             return subprocess.Popen(
-                [sys.executable, "cli.py", *self.arguments, f"--out={self.place / folder}"],
-                cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True,
+                [sys.executable, str(ROOT / "cli.py"), *self.arguments, f"--out={self.place / folder}"],
+                cwd=self.working, env=environment, stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True,
             )  # fmt: skip
 
     def _ended(self, process: "subprocess.Popen[bytes]") -> bool:
@@ -190,11 +192,11 @@ class Killer:
             time.sleep(0.05)
 
     def _processes(self) -> list[int]:
-        """Those alive that carry the mark."""
+        """Those alive that work in the folder of this killer; one that has ended works nowhere."""
         found = []
         for path in Path("/proc").glob("[0-9]*"):
             try:
-                if self.mark.encode() in (path / "environ").read_bytes().split(b"\0"):
+                if os.readlink(path / "cwd") == str(self.working):
                     found.append(int(path.name))
             except OSError:
                 continue
