@@ -36,10 +36,11 @@ autodoc_type_aliases = {"Array": "Array"}
 autodoc_default_options = {"exclude-members": "__init__, __new__"}
 # What other packages document, and our own short names of types.
 nitpick_ignore_regex = [
-    ("py:class", r"(collections|numpy|np|scipy|sparse|torch|filelock|dataclasses|pathlib)\..*"),
+    ("py:class", r"(collections|numpy|np|scipy|sparse|torch|filelock|dataclasses|pathlib|contextlib)\..*"),
     (
         "py:class",
-        r"(Any|Array|Image|Path|Tensor|Watch|optional|.*\.(Backend|Callback|Dataset|Model|Row|Draw|Schedule))",
+        r"(Any|Array|Image|Path|Tensor|Watch|Task|Outcome|optional|"
+        r".*\.(Alpha|Arm|Backend|Callback|Dataset|Memory|Model|Row|Draw|Schedule))",
     ),
 ]
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from imlp.accel.verbs import check_weight, entries_filled, project
+from imlp.accel.verbs import check_tensor, check_weight, entries_filled, project
 from imlp.errors import ArrayError
 from imlp.spec import Spec
 
@@ -16,6 +16,7 @@ def measure(dense: Tensor, spec: Spec, weight: Tensor) -> tuple[Tensor, Tensor]:
     >>> measure(torch.tensor([[1.0, 0.0], [0.0, 3.0]]), Shared(2, 1, 1), torch.tensor([[4.0]]))
     (tensor(0.8000), tensor(0.5000))
     """
+    check_tensor(dense, "W")
     if dense.ndim == 3:  # one by one: a sum over a stack may round differently for another number of lanes
         share, distance = zip(*(measure(lane, spec, weight) for lane in dense), strict=True)
         return torch.stack(share), torch.stack(distance)

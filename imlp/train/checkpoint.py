@@ -20,7 +20,7 @@ from imlp.errors import RunError
 from imlp.files import make_folder, parse_json, whole_file
 
 KEPT = 2
-KINDS = {"float32": "F32", "float64": "F64", "int64": "I64"}  # safetensors' names
+SAFETENSORS_TYPES = {"float32": "F32", "float64": "F64", "int64": "I64"}  # safetensors' names
 NAME = re.compile(r"epoch(\d+)-step(\d+)\.safetensors")
 DAMAGED = (OSError, SafetensorError, ValueError, KeyError, TypeError)  # what `load` raises then
 
@@ -46,7 +46,7 @@ def _write(path: Path, arrays: Mapping[str, np.ndarray], header: Mapping[str, st
     end = 0
     for name in ordered:
         begin, end = end, end + arrays[name].nbytes
-        shape, kind = list(arrays[name].shape), KINDS[arrays[name].dtype.name]
+        shape, kind = list(arrays[name].shape), SAFETENSORS_TYPES[arrays[name].dtype.name]
         entries[name] = {"dtype": kind, "shape": shape, "data_offsets": [begin, end]}
     text = json.dumps(entries).encode()
     text += b" " * (-len(text) % 8)

@@ -177,7 +177,8 @@ def test_an_arm_that_fails_does_not_take_the_others_down(data):
 
 def test_help_shows_what_a_command_takes():
     assert "epoch,step" in run("sweep", "--help").stdout
-    for command in ("sweep", "search", "reproduce"):
+    assert "--alpha " in run("sweep", "--help").stdout
+    for command in ("search", "reproduce"):  # what is searched, and what an experiment's file says
         assert "--alpha " not in run(command, "--help").stdout
 
 

@@ -220,7 +220,7 @@ def test_the_fit_is_written_out(written):
     text = written.read_text()
     assert f"meet at alpha {float(row['lines meet at alpha']):.2g}" in text
     for side in ("left", "right"):
-        slope = float(row[f"{side}, points a decade"])
+        slope = float(row[f"{side}, points per decade"])
         assert f"{'rises' if slope >= 0 else 'falls'} by {abs(slope):.2f}" in text
         assert f"(R² {float(row[f'{side} R²']):.3f}" in text
 
@@ -481,7 +481,7 @@ def check_latex(text: str) -> None:
 
 def test_the_svg_shows_the_paper_the_prior_and_the_fit(written):
     text = (written.with_suffix("") / "first-arm-alpha.svg").read_text()
-    for part in ("the paper", "S-CNN", "once an epoch", "every step", "points a decade"):
+    for part in ("the paper", "S-CNN", "once an epoch", "every step", "points per decade"):
         assert part in text
 
 

@@ -19,7 +19,7 @@ from imlp.cli import app
 from imlp.errors import ConfigError, ImlpError, RunError
 from imlp.study import search_space
 from imlp.study.optuna_search import Search
-from imlp.study.report.data import gather
+from imlp.study.report.gather import gather
 from imlp.study.scores import arms_of
 from imlp.study.search_space import Space
 from imlp.study.tasks import run_task

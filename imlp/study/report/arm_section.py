@@ -58,7 +58,8 @@ def _sentence(name: str, fit: V) -> str:
     left, right = fit.left, fit.right
     return (
         f"Mixed {escape(name)}: two straight lines in log<sub>10</sub>(alpha) meet at alpha {fit.alpha:.2g} with "
-        f"{fit.accuracy:.2f} %; the left one {_goes(left.slope)} points a decade (R² {left.r2:.3f}, {left.n} alphas), "
+        f"{fit.accuracy:.2f} %; the left one {_goes(left.slope)} points per decade "
+        f"(R² {left.r2:.3f}, {left.n} alphas), "
         f"the right one {_goes(right.slope)} (R² {right.r2:.3f}, {right.n} alphas)."
     )
 

@@ -67,7 +67,7 @@ def against_alpha(arm: ArmData) -> "Figure":
             ends = [min(a for a in series.alphas if a > 0), series.fit.alpha, max(series.alphas)]
             line = [series.fit(alpha) for alpha in ends]
             fit = f"two lines: {series.fit.left.slope:+.2f} (R² {series.fit.left.r2:.2f}), "
-            fit += f"{series.fit.right.slope:+.2f} (R² {series.fit.right.r2:.2f}) points a decade"
+            fit += f"{series.fit.right.slope:+.2f} (R² {series.fit.right.r2:.2f}) points per decade"
             axes.plot(ends, line, color=colour, linestyle="--", linewidth=2, alpha=0.6, label=fit)
     prior = arm.models[0]
     if prior.mean is not None:

@@ -164,8 +164,8 @@ def fits(arm: ArmData) -> Table | None:
     """The two lines of each series, where there are enough alphas for them."""
     columns = [
         Column("series"), Column("lines meet at alpha", "alpha"), Column("accuracy there, %", "percent"),
-        Column("left, points a decade", "difference"), Column("left R²", "r2"),
-        Column("right, points a decade", "difference"), Column("right R²", "r2"),
+        Column("left, points per decade", "difference"), Column("left R²", "r2"),
+        Column("right, points per decade", "difference"), Column("right R²", "r2"),
     ]  # fmt: skip
     rows: list[list[Cell]] = [
         [s.name, fit.alpha, fit.accuracy, fit.left.slope, fit.left.r2, fit.right.slope, fit.right.r2]
