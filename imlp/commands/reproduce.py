@@ -84,7 +84,7 @@ def reproduce(
     given, cluster = _checked(settings), cluster_of(engine, address, cpus, gpus)
     with Board(quiet=quiet or json) as board, exit_if_interrupted():
         if estimate:
-            experiment = experiments.load(name)
+            experiment = experiments.read_experiment(name)
             n = check_seeds(seeds or experiment.seeds(budget))
             expected = cost.estimate(experiment.plans(budget, **given), n, progress=board.progress)
             print_json(expected) if json else print_estimate(expected)

@@ -7,7 +7,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from imlp import kinds, networks, verify
+from imlp import kinds, machine, networks, verify
 from imlp.commands.console import out, print_json, steps
 from imlp.errors import BackendError
 from imlp.spec import Spec
@@ -80,17 +80,10 @@ def _check_device(device: str, dtype: str) -> None:
     from imlp.backend import backend
 
     backend("accel")
-    import torch
-
     # On some processors torch's half-precision products kill the process.
     if device == "cpu" and dtype in ("bfloat16", "float16"):
         raise BackendError(f"{dtype} on the CPU depends on what the processor can do", "use float32, or --device cuda")
-    try:
-        torch.zeros(1, dtype=getattr(torch, dtype), device=device).cpu()
-    except Exception as error:  # each kind of missing device fails in its own way
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        problem = f"--device {device:.60} with {dtype} does not work: {reason:.200}"
-        raise BackendError(problem, "use --device cpu") from error
+    machine.device("accel", device, dtype)
 
 
 def _print(errors: dict[str, dict[str, float]], tolerance: float, title: str, what: str) -> None:

@@ -74,7 +74,7 @@ def outcomes(folder: Path) -> dict[str, dict[str, Any]]:
         said = _said(folder / name)
         if said:
             arms = _arms_by_name(said, arms_of(find_runs([folder / name])))
-            experiment = experiments.load(said["name"])
+            experiment = experiments.read_experiment(said["name"])
             found[name] = experiment.outcome(arms, budget=said["budget"], command=said["command"])
     return found
 
@@ -125,7 +125,7 @@ def _paper(experiment: str | None, arm_name: str | None, arm: Arm) -> dict[Any, 
     """The paper's row for each score's lane, where it has one."""
     if experiment is None:
         return {}
-    loaded = experiments.load(experiment)
+    loaded = experiments.read_experiment(experiment)
     rows = [row for row in loaded.paper(arm.config.data) if arm_name is None or row["arm"] == arm_name]
     found = {}
     for score in arm.scores:

@@ -25,12 +25,20 @@ FINAL = 3  # lanes at the end of a search: the choice, alpha 0 and alpha 1
 Speeds = dict[str, tuple[float, float]]
 
 
-def duration(seconds: float) -> str:
-    """A time as a person would estimate it.
+def duration(seconds: float, *, measured: bool = False) -> str:
+    """A time as a person would estimate it, or, if it was `measured`, to the second.
 
     >>> duration(12.34), duration(184), duration(7500)
     ('12 s', '3 min', '2 h 05 min')
+    >>> duration(12.34, measured=True), duration(184, measured=True), duration(7500, measured=True)
+    ('12.3 s', '3 min 04 s', '2 h 05 min')
     """
+    if measured and seconds < 60:
+        return f"{seconds:.1f} s"
+    if measured and seconds < 3600:
+        return f"{int(seconds) // 60} min {int(seconds) % 60:02d} s"
+    if measured:
+        return f"{int(seconds) // 3600} h {int(seconds) % 3600 // 60:02d} min"
     minutes = round(seconds / 60)
     if seconds < 90:
         return f"{seconds:.0f} s"
@@ -39,7 +47,7 @@ def duration(seconds: float) -> str:
 
 def list_experiments(progress: ProgressCallback = silent) -> list[dict[str, Any]]:
     """Every experiment: its `name`, `title`, what it `asks`, and the `seconds` of each budget on this machine."""
-    loaded = [experiments.load(name) for name in experiments.names()]
+    loaded = [experiments.read_experiment(name) for name in experiments.names()]
     plans = {e.name: {budget: e.plans(budget) for budget in BUDGETS} for e in loaded}
     speeds = _speeds((plan.base for own in plans.values() for arms in own.values() for plan in arms), progress)
     return [

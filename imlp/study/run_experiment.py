@@ -65,7 +65,7 @@ def reproduce(
     - `command`: what `experiment.json` says that it was made with; None: this call
     - `cluster`, `check`, `watcher`: as for `sweep`
     """
-    experiment, given, watcher = experiments.load(name), dict(settings or {}), watcher or Watcher()
+    experiment, given, watcher = experiments.read_experiment(name), dict(settings or {}), watcher or Watcher()
     plans = experiment.plans(budget, **given)
     folder = check_path(out or default_folder(experiment, budget, plans, given))
     n, first = check_seeds(experiment.seeds(budget) if seeds is None else seeds), given.get("seed", 0)

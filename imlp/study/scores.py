@@ -1,7 +1,7 @@
 """The accuracies of runs, gathered over their seeds."""
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,6 +13,15 @@ from imlp.train.run_reader import Run
 from imlp.train.schedule import Alpha
 
 PRIORS = {"cnn": "S-CNN", "mixer": "MLP-Mixer", "mlp1": "S-CNN", "mlp2": "S-CNN"}
+
+
+def sample_deviation(values: Sequence[float]) -> float | None:
+    """The sample's standard deviation; None for one value, which has none.
+
+    >>> sample_deviation([1.0, 3.0]), sample_deviation([1.0])
+    (1.4142135623730951, None)
+    """
+    return float(np.std(values, ddof=1)) if len(values) > 1 else None
 
 
 @dataclass(frozen=True)
@@ -32,8 +41,8 @@ class Score:
 
     @property
     def std(self) -> float | None:
-        """The sample's standard deviation; None for one seed, which has none."""
-        return float(np.std(list(self.by_seed.values()), ddof=1)) if self.n > 1 else None
+        """The standard deviation over the seeds."""
+        return sample_deviation(list(self.by_seed.values()))
 
     @property
     def alpha(self) -> float | None:

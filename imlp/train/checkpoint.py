@@ -22,7 +22,7 @@ from imlp.files import make_folder, parse_json, whole_file
 KEPT = 2
 SAFETENSORS_TYPES = {"float32": "F32", "float64": "F64", "int64": "I64"}  # safetensors' names
 NAME = re.compile(r"epoch(\d+)-step(\d+)\.safetensors")
-DAMAGED = (OSError, SafetensorError, ValueError, KeyError, TypeError)  # what `load` raises then
+DAMAGED = (OSError, SafetensorError, ValueError, KeyError, TypeError)  # what `read` raises then
 
 
 def save(folder: Path, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any], *, keep: int = KEPT) -> Path:
@@ -68,7 +68,7 @@ def newest(folder: Path, warn: Callable[[str], None]) -> tuple[dict[str, np.ndar
     paths = found(folder)
     for path in paths:
         try:
-            return load(path)
+            return read(path)
         except DAMAGED as error:
             warn(f"the checkpoint {path} is damaged ({error}); going back to the one before it")
     if paths:
@@ -76,7 +76,7 @@ def newest(folder: Path, warn: Callable[[str], None]) -> tuple[dict[str, np.ndar
     return None
 
 
-def load(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Arrays and state of one checkpoint; one that is damaged raises."""
     with safe_open(path, framework="numpy") as file:
         header = file.metadata() or {}

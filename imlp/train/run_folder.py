@@ -225,7 +225,7 @@ class RunFolder:
         """Arrays and state of each checkpoint that is not damaged, the newest first."""
         for path in self.checkpoints():
             try:
-                yield checkpoint.load(path)
+                yield checkpoint.read(path)
             except checkpoint.DAMAGED:
                 continue
 

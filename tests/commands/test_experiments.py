@@ -85,15 +85,15 @@ def test_the_paper_s_numbers_are_those_of_the_paper():
     expected["decay"] = [(None, 62.60), ("0", 58.36), ("0.5", 60.98), ("end:0.5", 48.63)]
     expected["decay"] += [("decay:0.5:1", 48.34), ("decay:0.5:2", 53.88), ("decay:0.5:4", 59.96)]
     for name, values in expected.items():
-        found = experiments.load(name).paper("cifar10")
+        found = experiments.read_experiment(name).paper("cifar10")
         assert [(row["lane"]["alpha"] if row["lane"] else None, row["value"]) for row in found] == values
-    mixer = experiments.load("table1-mixer").paper("cifar100")
+    mixer = experiments.read_experiment("table1-mixer").paper("cifar100")
     assert [(row["value"], row["std"]) for row in mixer] == [(33.71, 0.13), (31.0, 0.21), (23.96, 0.22), (33.89, 0.2)]
 
 
 @pytest.mark.parametrize("name", experiments.names())
 def test_the_paper_s_budget_is_the_paper_s_setting(name):
-    for trial in experiments.load(name).plans("paper"):
+    for trial in experiments.read_experiment(name).plans("paper"):
         base = trial.base
         assert (base.data, base.epochs, base.batch, base.lr, base.train_size) == ("cifar10", 100, 128, 1e-4, None)
         assert base.augment == ("none" if trial.name == "none" else "pad")
@@ -106,7 +106,7 @@ def test_a_smoke_run_of_each_experiment(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = run("reproduce", name, "--json", "--threads", 1, "--no-verify", "--no-report")
     assert result.exit_code == 0, result.output
-    found, experiment = json.loads(result.stdout), experiments.load(name)
+    found, experiment = json.loads(result.stdout), experiments.read_experiment(name)
     trials = experiment.plans("smoke")
     assert len(found["table"]) == sum(1 + len(trial.lanes) for trial in trials)
     assert {row["n"] for row in found["table"]} == {experiment.seeds("smoke")}

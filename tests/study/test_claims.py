@@ -212,7 +212,7 @@ def test_a_claim_with_a_wrong_setting_is_refused():
 @pytest.mark.parametrize("name", experiments.names())
 def test_every_claim_of_an_experiment_can_hold_and_can_fail(name):
     """Scores made so that each lane's accuracy rises, or falls, with the order of the lanes; some verdict changes."""
-    experiment = experiments.load(name)
+    experiment = experiments.read_experiment(name)
     seen: dict[str, set[str]] = {}
     rng = np.random.default_rng(0)
     for _ in range(60):

@@ -47,7 +47,7 @@ def test_settings_of_the_machine_may_change(stopped):
 def forget(folder: Path) -> None:
     """Make checkpoints as earlier versions wrote them."""
     for path in checkpoint.found(folder / "checkpoint"):
-        arrays, state = checkpoint.load(path)
+        arrays, state = checkpoint.read(path)
         assert state.pop("run")["config"]["lr"] == 0.003
         path.unlink()
         checkpoint.save(folder / "checkpoint", arrays, state)

@@ -201,7 +201,7 @@ def contents(folder: Path) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     for run in sorted(folder.glob("seed*")):
-        arrays, _ = checkpoint.load(checkpoint.found(run / "checkpoint")[0])
+        arrays, _ = checkpoint.read(checkpoint.found(run / "checkpoint")[0])
         played = (run / "plays.json").exists()
         found[run.name] = {name: (run / name).read_text() for name in ("metrics.jsonl", "result.json")}
         found[run.name] |= {

@@ -338,7 +338,7 @@ class PoisonPrior(Poison):
 
 def all_finite(folder: Path) -> bool:
     paths = list(folder.rglob("*.safetensors"))
-    return all(np.isfinite(array).all() for path in paths for array in checkpoint.load(path)[0].values())
+    return all(np.isfinite(array).all() for path in paths for array in checkpoint.read(path)[0].values())
 
 
 @pytest.mark.parametrize("backend", ["reference", "accel"])
@@ -423,7 +423,7 @@ def test_a_device_that_is_looked_at_now_and_then_saves_no_broken_lane(tmp_path, 
     assert [stop["lane"] for stop in trainer.state.stopped] == [1]
     for folder in ("checkpoint", "stopped-lane1"):
         for path in checkpoint.found(tmp_path / folder):
-            assert all(np.isfinite(array).all() for array in checkpoint.load(path)[0].values())
+            assert all(np.isfinite(array).all() for array in checkpoint.read(path)[0].values())
 
 
 def test_when_every_lane_has_stopped_the_prior_goes_on(tmp_path):

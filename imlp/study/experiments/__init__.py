@@ -108,7 +108,7 @@ def names() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.toml"))
 
 
-def load(name: str) -> Experiment:
+def read_experiment(name: str) -> Experiment:
     """An experiment by its name, or from a file of your own."""
     path = Path(name) if name.endswith(".toml") else FOLDER / f"{known(name, names(), 'experiment')}.toml"
     content = read(path)

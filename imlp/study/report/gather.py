@@ -13,7 +13,7 @@ from imlp.study import schemas
 from imlp.study.report.data import ArmData, ModelData, SearchData, Series
 from imlp.study.report.provenance import environment, lane_in, run_data, settings, shown, warnings, why_missing
 from imlp.study.report.weights import first_layer
-from imlp.study.scores import Arm, constant_alpha
+from imlp.study.scores import Arm, constant_alpha, sample_deviation
 from imlp.study.two_lines import fit_v
 from imlp.train.callbacks import Row
 from imlp.train.config import Lane
@@ -201,7 +201,7 @@ def _model(arm: Arm, lane: Lane | None, shade: float | None, series: int) -> Mod
         remark="; ".join(filter(None, (why_missing(run, key) for run, key in holding))),
         epochs=epochs,
         accuracy=[float(np.mean(own)) for own in values],
-        spread=[float(np.std(own, ddof=1)) if len(own) > 1 else None for own in values],
+        spread=[sample_deviation(own) for own in values],
         seeds=[len(own) for own in values],
         layers=list(last),
         random=[found["random"] for found in last.values()],

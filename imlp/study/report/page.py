@@ -10,6 +10,7 @@ from string import Template
 from typing import Any
 
 import imlp
+from imlp.study.cost import duration
 from imlp.study.report import tables
 from imlp.study.report.arm_section import arm_section
 from imlp.study.report.data import ArmData, SearchData
@@ -96,7 +97,7 @@ def _short(value: Any) -> Any:
 def _header(title: str, arms: Sequence[ArmData]) -> str:
     runs = [run for arm in arms for run in arm.runs]
     done = sum(run.finished for run in runs)
-    seconds = tables.duration(sum(run.seconds or 0 for run in runs))
+    seconds = duration(sum(run.seconds or 0 for run in runs), measured=True)
     finished = "all finished" if done == len(runs) else f"{done} finished, {len(runs) - done} not"
     facts = f"{_number(len(runs), 'run')} ({finished}) in {_number(len(arms), 'arm')}, {seconds} of training."
     explained = (

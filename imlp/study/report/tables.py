@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+from imlp.study.cost import duration
 from imlp.study.report.data import ArmData, SearchData
 
 Cell = str | float | int | None
@@ -36,7 +37,7 @@ class Column:
             case "count":
                 return f"{value:,}"
             case "seconds":
-                return duration(value)
+                return duration(value, measured=True)
             case "alpha":
                 return f"{value:.3g}"
             case "r2":
@@ -125,18 +126,6 @@ def latex_escape(text: str) -> str:
 
 def _latex_row(cells: Any) -> str:
     return " & ".join(map(latex_escape, cells)) + r" \\"
-
-
-def duration(seconds: float) -> str:
-    """
-    >>> duration(12.34), duration(184), duration(7500)
-    ('12.3 s', '3 min 04 s', '2 h 05 min')
-    """
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    if seconds < 3600:
-        return f"{int(seconds) // 60} min {int(seconds) % 60:02d} s"
-    return f"{int(seconds) // 3600} h {int(seconds) % 3600 // 60:02d} min"
 
 
 def results(arm: ArmData) -> Table:
