@@ -28,7 +28,7 @@ def verify_command(
     spec: Annotated[
         list[str] | None, typer.Option(help="Check a kind of layer (of build-prior) instead; repeat for more.")
     ] = None,
-    device: Annotated[str, typer.Option(help="Where accel computes: cpu, cuda, cuda:1, mps.")] = "cpu",
+    device: Annotated[str, typer.Option(help="Where accel computes: auto, cpu, cuda, cuda:1, mps.")] = "cpu",
     dtype: Annotated[
         Dtype, typer.Option(help="The type that accel computes in; the reference always uses float64.")
     ] = "float32",
@@ -38,7 +38,7 @@ def verify_command(
     """Check that accel equals the reference, and show the largest errors per layer and network. Exits with 1 if not."""
     whole = network or ([] if spec else ["cnn", "mixer"])
     layers = _layers(whole, spec or [])
-    _check_device(device, dtype)
+    device = _usable(device, dtype)
     by_spec: dict[Spec, dict[str, float]] = {}  # layers of one geometry are checked once
     networks_errors: dict[str, dict[str, float]] = {}
     with steps(len(layers) + len(whole), quiet=json) as step:
@@ -75,15 +75,16 @@ def _layers(names: list[str], chosen: list[str]) -> dict[str, Spec]:
     return layers
 
 
-def _check_device(device: str, dtype: str) -> None:
-    """Refuse a device that torch does not have, before anything is computed."""
+def _usable(device: str, dtype: str) -> str:
+    """The device, or the best there is for `auto`; what torch cannot use is refused before anything is computed."""
     from imlp.backend import backend
 
     backend("accel")
+    found = machine.device("accel", device, dtype)
     # On some processors torch's half-precision products kill the process.
-    if device == "cpu" and dtype in ("bfloat16", "float16"):
+    if found == "cpu" and dtype in ("bfloat16", "float16"):
         raise BackendError(f"{dtype} on the CPU depends on what the processor can do", "use float32, or --device cuda")
-    machine.device("accel", device, dtype)
+    return found
 
 
 def _print(errors: dict[str, dict[str, float]], tolerance: float, title: str, what: str) -> None:

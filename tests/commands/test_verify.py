@@ -90,7 +90,7 @@ def test_numbers_that_are_not_finite_are_a_miss(monkeypatch):
     [
         ("--network cnm", "did you mean 'cnn'?"),
         ("--spec magic", "unknown kind: 'magic'"),
-        ("--device nowhere", "use --device cpu"),
+        ("--device nowhere", "use auto or cpu"),
         ("--dtype bfloat16", "use float32, or --device cuda"),
     ],
 )
