@@ -52,6 +52,10 @@ class NonFiniteError(ImlpError, ArithmeticError):
         super().__init__(f"the loss of lanes {lanes} is not finite, from {layer} on", "try a smaller learning rate")
 
 
+class OutsideError(ImlpError, ValueError):
+    """An object outside the package (`FILE.py:NAME`) that cannot be found or imported, or is not what is needed."""
+
+
 class DataError(ImlpError):
     """A data set that is missing, damaged or not what it should be: it names the file and the cause."""
 

@@ -1,0 +1,146 @@
+"""Objects that users name from outside the package: `FILE.py:NAME`, or `package.module:NAME` for an installed package.
+
+Naming one runs its code, as `python FILE.py` would, and runs nothing else. A file has to be complete in itself, for its
+text alone is what belongs to a run and what travels to other machines (`remember`). One text is run once per process,
+wherever it lies, so that its classes stay the same ones.
+
+>>> imported("fractions:Fraction").value(1, 2)
+Fraction(1, 2)
+"""
+
+import hashlib
+import inspect
+import sys
+import traceback
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import decode_source
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from imlp.errors import OutsideError, did_you_mean
+from imlp.files import check_path, reason, shown
+
+_sent: dict[str, str] = {}  # texts of files that are on another machine, by the place that names them
+
+
+@dataclass(frozen=True)
+class Outside:
+    """The object, with the text of the file that defines it ("" where there is none: a compiled module)."""
+
+    place: str  # FILE.py or package.module
+    name: str
+    value: Any = field(compare=False)
+    text: str = field(repr=False)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the text, 64 hexadecimal digits."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @property
+    def in_file(self) -> bool:
+        """Whether it is from a file, and not from a package that has to be installed."""
+        return _is_file(self.place)
+
+
+def is_outside(reference: str) -> bool:
+    """Whether a name is one of an object outside: those of the package have no colon.
+
+    >>> is_outside("mine.py:ring"), is_outside("cnn")
+    (True, False)
+    """
+    return ":" in reference
+
+
+def imported(reference: str) -> Outside:
+    """The object that `FILE.py:NAME` or `package.module:NAME` names."""
+    place, colon, name = reference.rpartition(":")
+    if not colon or not place or not name.isidentifier():
+        raise OutsideError(f"{shown(reference)!r} names no object", "write FILE.py:NAME or package.module:NAME")
+    module, text = _from_file(place) if _is_file(place) else _from_package(place)
+    names = [one for one in dir(module) if not one.startswith("_")]
+    if not hasattr(module, name):
+        own = [one for one in names if getattr(getattr(module, one), "__module__", None) == module.__name__]
+        remedy = f"{did_you_mean(name, names)}it defines {shown(', '.join(own) or 'nothing')}"
+        raise OutsideError(f"{shown(place)} has no {name!r}", remedy)
+    value = getattr(module, name)
+    return Outside(place, name, value, text if _is_file(place) else _source(value))
+
+
+def remember(place: str, text: str) -> None:
+    """From now on `place` (FILE.py) stands for this text, not for a file of this machine."""
+    _sent[place] = text
+
+
+def _is_file(place: str) -> bool:
+    return place.endswith(".py") or "/" in place or "\\" in place
+
+
+def _from_file(place: str) -> tuple[ModuleType, str]:
+    text = _sent[place] if place in _sent else _read(place)
+    name = f"imlp_outside_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    if name not in sys.modules:
+        module = ModuleType(name)
+        module.__file__ = place
+        sys.modules[name] = module  # dataclasses look for the module of a class there
+        try:
+            exec(compile(text, place, "exec"), module.__dict__)
+        except (Exception, SystemExit) as error:
+            del sys.modules[name]
+            raise OutsideError(f"{shown(place)}{_line(error, place)}: {_in_a_line(error)}", _remedy(error)) from error
+    return sys.modules[name], text
+
+
+def _read(place: str) -> str:
+    path = check_path(place)
+    if not path.is_file():
+        beside = [str(path.with_name(other.name)) for other in path.parent.glob("*.py")] if path.parent.is_dir() else []
+        raise OutsideError(
+            f"there is no file {shown(path)}", f"{did_you_mean(str(path), beside)}name a Python file: FILE.py:NAME"
+        )
+    try:
+        return decode_source(path.read_bytes())
+    except (OSError, SyntaxError, ValueError) as error:
+        raise OutsideError(f"cannot read {shown(path)}: {reason(error)}", "name a Python file in UTF-8") from error
+
+
+def _from_package(place: str) -> tuple[ModuleType, str]:
+    try:
+        return import_module(place), ""
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{place}.".startswith(f"{error.name}."):
+            remedy = f"install it, or name a file: {Path(place.replace('.', '/')).name}.py:NAME"
+            raise OutsideError(f"there is no package or module {error.name}", remedy) from error
+        raise OutsideError(f"{place} cannot be imported: {_in_a_line(error)}", _remedy(error)) from error
+    except (Exception, SystemExit) as error:
+        raise OutsideError(f"{place} cannot be imported: {_in_a_line(error)}", "name another module") from error
+
+
+def _source(value: Any) -> str:
+    """The text of the file that defines an object of a package, which need not be the module that was named."""
+    try:
+        file = inspect.getsourcefile(value)
+        return "" if file is None else decode_source(Path(file).read_bytes())
+    except (TypeError, OSError, SyntaxError, ValueError):
+        return ""
+
+
+def _line(error: BaseException, place: str) -> str:
+    """Where in the file an error came from."""
+    if isinstance(error, SyntaxError) and error.filename == place:
+        return f", line {error.lineno}"
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == place]
+    return f", line {lines[-1]}" if lines else ""
+
+
+def _in_a_line(error: BaseException) -> str:
+    text = (error.msg if isinstance(error, SyntaxError) else str(error)).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _remedy(error: BaseException) -> str:
+    if isinstance(error, ModuleNotFoundError):
+        return "install what it imports; a file cannot import its neighbours, for it travels alone"
+    return "correct the file; it is run when it is named"
