@@ -18,9 +18,9 @@ import typer
 from measure import console, print_machine, run, table
 from safetensors.numpy import load_file
 
+from imlp.couplings.schedule import alphas_of
 from imlp.train.run_folder import RunFolder
 from imlp.train.run_reader import Run, find_runs
-from imlp.train.schedule import alphas_of
 
 ALPHAS = "0,1e-4..1:7log"
 ROOT = Path(__file__).parents[1]

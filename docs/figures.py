@@ -13,8 +13,8 @@ from matplotlib.patches import Rectangle
 from imlp import init, networks, plot, reference
 from imlp.accel import kernels
 from imlp.accel.chain import diagonals
+from imlp.couplings.schedule import parse
 from imlp.spec import Chain, Conv, Patchify, Shared, Spec, Transpose
-from imlp.train.schedule import parse
 
 CONV = Conv((1, 4, 4), 1, kernel=3, padding=1)
 KERNEL = np.arange(1.0, 10).reshape(1, 1, 3, 3)

@@ -16,6 +16,7 @@ import scipy
 
 import imlp
 from imlp.backend import backend as get_backend
+from imlp.checks import free_memory
 from imlp.errors import BackendError, ConfigError, RunError
 from imlp.networks import Network
 
@@ -114,19 +115,6 @@ def memory(network: Network, *, lanes: int, batch: int, itemsize: int, images: i
     once = 4 * network.n_parameters(dense=False) * itemsize + images * prod(network.image)
     lane = (4 * network.n_parameters(dense=True) + 3 * batch * widths) * itemsize
     return Memory(network.name, device, lanes, once, lane)
-
-
-def free_memory(device: str) -> int:
-    """Bytes that a run could have there now, those that this process has reserved included."""
-    if device.startswith("cuda"):
-        import torch
-
-        return int(torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device))
-    try:
-        with open("/proc/meminfo") as file:
-            return next(int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable"))
-    except (OSError, StopIteration):  # not Linux: the memory that there is at all
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def facts_of_this_machine() -> dict[str, Any]:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from imlp.couplings.schedule import Alpha
 from imlp.train.config import Config, Lane
 from imlp.train.run_reader import Run
-from imlp.train.schedule import Alpha
 
 PRIORS = {"cnn": "S-CNN", "mixer": "MLP-Mixer", "mlp1": "S-CNN", "mlp2": "S-CNN"}
 

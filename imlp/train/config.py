@@ -12,11 +12,11 @@ from typing import Any
 
 from imlp import networks
 from imlp.augment import AUGMENTATIONS
+from imlp.couplings.schedule import alphas_of
 from imlp.errors import ConfigError, ImlpError, known
 from imlp.files import is_text, parse_toml, reason, shown
 from imlp.networks import Network
 from imlp.train.lane import Lane, lanes_of, split_cadence
-from imlp.train.schedule import alphas_of
 from imlp.train.setting import DATA, LANE, MACHINE, TRAINING, from_mapping, setting
 
 __all__ = ["Config", "Lane", "check_seeds", "combined", "differences", "from_mapping", "read", "to_toml"]

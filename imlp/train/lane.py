@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from imlp.checks import MODES
+from imlp.couplings.schedule import Alpha, Schedule, alphas_of, shortened
 from imlp.errors import ConfigError
 from imlp.networks import Network, check_layers
-from imlp.train.schedule import Alpha, Schedule, alphas_of, shortened
 from imlp.train.setting import LANE, setting
 
 

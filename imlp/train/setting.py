@@ -6,9 +6,9 @@ from dataclasses import field
 from math import inf
 from typing import Any, get_args, get_origin
 
+from imlp.couplings.schedule import Alpha
 from imlp.errors import ConfigError, ImlpError, known
 from imlp.files import DIGITS
-from imlp.train.schedule import Alpha
 
 LANE, TRAINING, DATA, MACHINE = "Lanes", "Training", "Data and network", "Machine"  # under which help shows them
 

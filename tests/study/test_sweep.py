@@ -11,6 +11,7 @@ import tiny
 from conftest import needs
 
 import imlp.reference
+from imlp.couplings.schedule import alphas_of
 from imlp.errors import AlphaError, ImlpError, RunError
 from imlp.study.scores import arms_of
 from imlp.study.tasks import lanes_at_once, plan, run_here
@@ -20,7 +21,6 @@ from imlp.train.lane import lanes_of
 from imlp.train.loop import Interrupted
 from imlp.train.run_folder import RECORDING, REPLAYED
 from imlp.train.run_reader import find_runs
-from imlp.train.schedule import alphas_of
 
 BASE = tiny.config()
 LANES = lanes_of("0,0.01,1", "epoch,3")

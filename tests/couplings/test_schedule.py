@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from imlp import networks
+from imlp.couplings.schedule import Alpha, Schedule, parse
 from imlp.errors import AlphaError, SpecError
-from imlp.train.schedule import Alpha, Schedule, parse
 
 
 @given(a=st.floats(0, 1), k=st.floats(0, 16), epochs=st.integers(1, 200), data=st.data())
