@@ -39,6 +39,12 @@ class Backend(Protocol[Array]):
     ) -> Array:
         """`(1 - alpha) W + alpha W_P`, or `W + alpha W_P` with `mode="add"`; one alpha, or one per lane."""
 
+    def adjoint(self, spec: Spec, dense: Array) -> Any:
+        """The transpose of `w -> matrix(w)`: turns a gradient of `W` into one of `w`."""
+
+    def adjoint_bias(self, spec: Spec, dense_bias: Array) -> Any:
+        """The transpose of `b -> expand_bias(b)`: turns a gradient `(M_out,)` or `(L, M_out)` into one of `b`."""
+
     def project(self, dense: Array, spec: Spec) -> Array | None:
         """The weight whose matrix is nearest to `W` in least squares."""
 

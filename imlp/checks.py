@@ -73,6 +73,14 @@ def dense_fits(spec: Spec, shape: Sequence[int]) -> None:
         )
 
 
+def dense_bias_fits(spec: Spec, shape: Sequence[int]) -> None:
+    """Refuse a bias of the dense layer that is neither `(M_out,)` nor a stack of them."""
+    is_spec(spec)
+    m_out = spec.matrix_shape[0]
+    if len(shape) not in (1, 2) or shape[-1] != m_out:
+        raise ArrayError(f"a bias of shape {tuple(shape)} for {spec}", f"it must be ({m_out},), or (lanes, {m_out})")
+
+
 def alphas(alpha: Any, lanes: int | None) -> list[float]:
     """`alpha` as one float per lane (one for a single matrix, `lanes` None), each within [0, 1]."""
     try:

@@ -13,14 +13,13 @@ from imlp import init, reference
 from imlp.backend import Backend, backend
 from imlp.model import Model
 from imlp.networks import Network
-from imlp.reference.verbs import adjoint, adjoint_bias
 from imlp.spec import Spec
 
 # Largest difference that rounding explains, relative to the largest number of the result. Sums of up to a few thousand
 # terms in a type with unit round-off u differ by some tens of u; the rest is margin.
 TOLERANCE = {"float64": 1e-12, "float32": 2e-5, "bfloat16": 0.05, "float16": 0.01}
 
-VERBS = ("matrix", "bias", "apply", "gradients", "interpolate", "add", "project")
+VERBS = ("matrix", "bias", "apply", "gradients", "interpolate", "add", "adjoint", "project")
 
 
 def layer_errors(
@@ -67,6 +66,9 @@ def layer_errors(
                 reference.interpolate(W, spec, w, 1, mode="add"),
             )
         ],
+        "adjoint": lambda: (
+            [] if weight is None else [(accel.adjoint(spec, on_device(dense)), reference.adjoint(spec, W))]
+        ),
         "project": lambda: (
             [] if weight is None else [(accel.project(on_device(dense), spec), reference.project(W, spec))]
         ),
@@ -141,4 +143,4 @@ def _adjoints(spec: Spec, weight: Any, x: np.ndarray, dy: np.ndarray) -> list[np
     dx = dy @ reference.matrix(spec, weight)
     if spec.weight_shape is None or spec.bias_shape is None:
         return [dx]
-    return [adjoint(dy.T @ x, spec), adjoint_bias(dy.sum(0), spec), dx]
+    return [reference.adjoint(spec, dy.T @ x), reference.adjoint_bias(spec, dy.sum(0)), dx]

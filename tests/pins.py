@@ -78,4 +78,12 @@ def check_project(spec: Spec, numbers: Numbers) -> None:
         assert_same(accel.project(numbers.torch(name), spec), reference.project(getattr(numbers, name), spec))
 
 
-CHECKS = [check_matrix, check_expand_bias, check_apply, check_interpolate, check_project]
+def check_adjoint(spec: Spec, numbers: Numbers) -> None:
+    for name in ("dense", "lanes"):
+        assert_same(accel.adjoint(spec, numbers.torch(name)), reference.adjoint(spec, getattr(numbers, name)))
+    for bias in (numbers.y[0], numbers.y):
+        fast = accel.adjoint_bias(spec, torch.tensor(bias).to(numbers.torch("x")))
+        assert_same(fast, reference.adjoint_bias(spec, bias))
+
+
+CHECKS = [check_matrix, check_expand_bias, check_apply, check_interpolate, check_adjoint, check_project]

@@ -21,13 +21,16 @@ WRONG = [np.array([[Anything()]]), np.array([["1.0"]]), np.array([[1j]]), [[1.0]
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: type(wrong).__name__)
-@pytest.mark.parametrize("call", ["matrix", "expand_bias", "apply", "interpolate", "project", "measure", "forward"])
+@pytest.mark.parametrize(
+    "call", ["matrix", "expand_bias", "apply", "interpolate", "adjoint", "project", "measure", "forward"]
+)
 def test_the_reference_takes_real_numbers_only(call, wrong):
     calls = {
         "matrix": lambda: reference.matrix(SPEC, wrong),
         "expand_bias": lambda: reference.expand_bias(SPEC, wrong),
         "apply": lambda: reference.apply(SPEC, [[1.0]], None, wrong),
         "interpolate": lambda: reference.interpolate(ONES, SPEC, wrong, 0.5),
+        "adjoint": lambda: reference.adjoint(SPEC, wrong),
         "project": lambda: reference.project(wrong, SPEC),
         "measure": lambda: reference.measure(ONES, SPEC, wrong),
         "forward": lambda: reference.forward(reference.init(NETWORK, dense=False, seed=0), wrong),
@@ -58,6 +61,8 @@ def test_accel_takes_tensors_only(wrong):
         lambda: accel.apply(SPEC, wrong, None, dense),
         lambda: accel.interpolate(wrong, SPEC, weight, 0.5),
         lambda: accel.interpolate(dense, SPEC, wrong, 0.5),
+        lambda: accel.adjoint(SPEC, wrong),
+        lambda: accel.adjoint_bias(SPEC, wrong),
         lambda: accel.project(wrong, SPEC),
         lambda: accel.measure(wrong, SPEC, weight),
         lambda: accel.measure(dense, SPEC, wrong),

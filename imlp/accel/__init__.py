@@ -10,9 +10,11 @@ from imlp.accel.augment import batch
 from imlp.accel.kernels import describe
 from imlp.accel.meter import measure
 from imlp.accel.network import evaluate, export, forward, init, inject, load, loss_and_grads, select, train_step
-from imlp.accel.verbs import apply, expand_bias, interpolate, matrix, place, project, to_numpy
+from imlp.accel.verbs import adjoint, adjoint_bias, apply, expand_bias, interpolate, matrix, place, project, to_numpy
 
 __all__ = [
+    "adjoint",
+    "adjoint_bias",
     "apply",
     "batch",
     "describe",

@@ -139,6 +139,54 @@ def _interpolate(dense: Tensor, spec: Spec, weight: Tensor, keep: float, alpha: 
 
 
 @torch.no_grad()
+def adjoint(spec: Spec, dense: Tensor) -> Any:
+    """The transpose of the linear map `w -> matrix(w)`: for each number of the weight, the sum of the entries it fills.
+
+    It turns a gradient of `W (M_out, M_in)` into one of `w`. A stack of lanes returns a stack; None for a permutation.
+
+    >>> adjoint(Shared(2, 1, 1), torch.tensor([[1.0, 9.0], [9.0, 3.0]]))
+    tensor([[4.]])
+    """
+    check_tensor(dense, "W")
+    checks.dense_fits(spec, dense.shape)
+    _check_float(dense, "W")
+    if spec.weight_shape is None:
+        return None
+    lanes = dense if dense.ndim == 3 else dense[None]
+    weights = dense.new_zeros((len(lanes), *spec.weight_shape))
+    for lane, weight in zip(lanes, weights, strict=True):
+        for entries, numbers in _views(lane.resolve_neg().contiguous(), spec, weight):
+            repeated = [axis for axis, step in enumerate(numbers.stride()) if step == 0]
+            if repeated:  # one number for many entries: add them up, and give it the sum
+                entries = entries.sum(repeated)
+                numbers = numbers[tuple(slice(None) if step else 0 for step in numbers.stride())]
+            numbers.add_(entries)
+    return weights.view(*dense.shape[:-2], *spec.weight_shape)
+
+
+@torch.no_grad()
+def adjoint_bias(spec: Spec, dense_bias: Tensor) -> Any:
+    """The same for `b -> expand_bias(b)`: from `(M_out,)`, or `(lanes, M_out)`, to the small bias.
+
+    >>> adjoint_bias(Shared(2, 1, 2), torch.tensor([3.0, 5.0, 1.0, 1.0]))
+    tensor([4., 6.])
+    """
+    check_tensor(dense_bias, "the bias")
+    checks.dense_bias_fits(spec, dense_bias.shape)
+    _check_float(dense_bias, "the bias")
+    if spec.bias_shape is None:
+        return None
+    return dense_bias[..., _outputs_by_bias(spec, dense_bias.device)].sum(-1)
+
+
+@lru_cache(maxsize=1024)
+def _outputs_by_bias(spec: Spec, device: torch.device) -> Tensor:
+    """For each number of the bias the outputs that it is added to, all equally many: `(bias, outputs)`."""
+    (n,) = spec.bias_shape or (0,)
+    return expand_bias(spec, torch.arange(n, dtype=torch.float64)).argsort(stable=True).view(n, -1).to(device)
+
+
+@torch.no_grad()
 def project(dense: Tensor, spec: Spec) -> Tensor | None:
     """The weight whose matrix is nearest in least squares: for each number of it, the mean of the entries it fills.
 
@@ -148,20 +196,8 @@ def project(dense: Tensor, spec: Spec) -> Tensor | None:
     tensor([[2.]])
     """
     _check_dense(spec, dense)
-    if spec.weight_shape is None:
-        return None
-    dense = dense.resolve_neg()
-    lanes = dense if dense.ndim == 3 else dense[None]
-    weights = dense.new_zeros((len(lanes), *spec.weight_shape))
-    for lane, weight in zip(lanes, weights, strict=True):
-        for entries, numbers in _views(lane, spec, weight):
-            repeated = [axis for axis, step in enumerate(numbers.stride()) if step == 0]
-            if repeated:  # one number for many entries: add them up, and give it the sum
-                entries = entries.sum(repeated)
-                numbers = numbers[tuple(slice(None) if step else 0 for step in numbers.stride())]
-            numbers.add_(entries)
-    weights /= entries_filled(spec, dense.dtype, dense.device).clamp(min=1)
-    return weights.view(*dense.shape[:-2], *spec.weight_shape)
+    weights = adjoint(spec, dense)
+    return None if weights is None else weights.div_(entries_filled(spec, dense.dtype, dense.device).clamp(min=1))
 
 
 @lru_cache(maxsize=1024)

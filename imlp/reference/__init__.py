@@ -9,9 +9,21 @@ from typing import TYPE_CHECKING
 from imlp.reference.augment import batch
 from imlp.reference.meter import measure
 from imlp.reference.network import evaluate, export, forward, init, inject, load, loss_and_grads, select, train_step
-from imlp.reference.verbs import apply, expand_bias, interpolate, matrix, place, project, to_numpy
+from imlp.reference.verbs import (
+    adjoint,
+    adjoint_bias,
+    apply,
+    expand_bias,
+    interpolate,
+    matrix,
+    place,
+    project,
+    to_numpy,
+)
 
 __all__ = [
+    "adjoint",
+    "adjoint_bias",
     "apply",
     "batch",
     "evaluate",

@@ -46,7 +46,7 @@ def structured(x: np.ndarray, spec: Spec, w: np.ndarray, b: np.ndarray) -> tuple
 
     def backward(dy: np.ndarray) -> tuple[np.ndarray, Gradients]:
         dW_P = dy.T @ x  # (M_out, M_in)
-        return (W_P.T @ dy.T).T, {"weight": adjoint(dW_P, spec), "bias": adjoint_bias(dy.sum(axis=0), spec)}
+        return (W_P.T @ dy.T).T, {"weight": adjoint(spec, dW_P), "bias": adjoint_bias(spec, dy.sum(axis=0))}
 
     return (W_P @ x.T).T + b[bias_filled_by], backward
 

@@ -2,6 +2,7 @@
 
 apply        y = x W_P^T + b
 interpolate  W <- (1 - alpha) W + alpha W_P        (algorithm 1; W + alpha W_P is RepMLPNet's injection)
+adjoint      <matrix(w), D> = <w, adjoint(D)>      (the chain rule: dw = adjoint(dW_P))
 project      argmin_w |W - matrix(w)|^2            (not in the paper: how much of W is a prior layer)
 """
 
@@ -103,6 +104,40 @@ def interpolate(dense: Any, spec: Spec, weight: Any, alpha: Any, *, mode: str = 
     return np.stack(mixed).reshape(dense.shape)
 
 
+def adjoint(spec: Spec, dense: Any) -> Any:
+    """The transpose of the linear map `w -> matrix(w)`: for each number of the weight, the sum of the entries it fills.
+
+    It turns the gradient of a loss at `W_P (M_out, M_in)` into the one at `w`: `<matrix(w), D> = <w, adjoint(D)>`. A
+    stack of lanes returns a stack; None for a permutation.
+
+    >>> adjoint(Shared(2, 1, 1), [[1.0, 9.0], [9.0, 3.0]])
+    array([[4.]])
+    """
+    dense = checks.numbers(dense, "W")
+    checks.dense_fits(spec, dense.shape)
+    if spec.weight_shape is None:
+        return None
+    places, filled_by, _ = pattern(spec)
+    lanes, where, n = dense[None] if dense.ndim == 2 else dense, places.nonzero(), prod(spec.weight_shape)
+    sums = np.stack([np.bincount(filled_by, weights=lane[where], minlength=n) for lane in lanes])
+    return sums.reshape(*dense.shape[:-2], *spec.weight_shape)
+
+
+def adjoint_bias(spec: Spec, dense_bias: Any) -> Any:
+    """The same for `b -> expand_bias(b)`: from `(M_out,)`, or `(lanes, M_out)`, to the small bias.
+
+    >>> adjoint_bias(Shared(2, 1, 2), [3.0, 5.0, 1.0, 1.0])
+    array([4., 6.])
+    """
+    dense_bias = checks.numbers(dense_bias, "the bias")
+    checks.dense_bias_fits(spec, dense_bias.shape)
+    if spec.bias_shape is None:
+        return None
+    lanes, filled_by = np.atleast_2d(dense_bias), pattern(spec)[2]
+    sums = np.stack([np.bincount(filled_by, weights=own, minlength=prod(spec.bias_shape)) for own in lanes])
+    return sums.reshape(*dense_bias.shape[:-1], *spec.bias_shape)
+
+
 def project(dense: Any, spec: Spec) -> np.ndarray | None:
     """The weight whose matrix is nearest to `dense`: for each number of it, the mean of the entries that it fills.
 
@@ -113,36 +148,11 @@ def project(dense: Any, spec: Spec) -> np.ndarray | None:
     >>> project([[1.0, 9.0], [9.0, 3.0]], Shared(2, 1, 1))
     array([[2.]])
     """
-    dense = checks.numbers(dense, "W")
-    checks.dense_fits(spec, dense.shape)
-    if spec.weight_shape is None:
+    sums = adjoint(spec, dense)
+    if sums is None or spec.weight_shape is None:
         return None
     counts = np.bincount(pattern(spec)[1], minlength=prod(spec.weight_shape)).reshape(spec.weight_shape)
-    lanes = dense[None] if dense.ndim == 2 else dense
-    sums = np.stack([adjoint(w, spec) for w in lanes])
-    return (sums / np.maximum(counts, 1)).reshape(*dense.shape[:-2], *spec.weight_shape)
-
-
-def adjoint(dense: np.ndarray, spec: Spec) -> np.ndarray:
-    """The transpose of the linear map `w -> matrix(w)`: for each number of the weight, the sum of the entries it fills.
-
-    It turns the gradient at `W_P` into the one at `w`.
-
-    >>> adjoint(np.array([[1.0, 9.0], [9.0, 3.0]]), Shared(2, 1, 1))
-    array([[4.]])
-    """
-    places, filled_by, _ = pattern(spec)
-    sums = np.bincount(filled_by, weights=dense[places.nonzero()], minlength=prod(spec.weight_shape or ()))
-    return sums.reshape(spec.weight_shape or ())
-
-
-def adjoint_bias(dense_bias: np.ndarray, spec: Spec) -> np.ndarray:
-    """The same for `b -> expand_bias(b)`.
-
-    >>> adjoint_bias(np.array([3.0, 5.0, 1.0, 1.0]), Shared(2, 1, 2))
-    array([4., 6.])
-    """
-    return np.bincount(pattern(spec)[2], weights=dense_bias, minlength=prod(spec.bias_shape or ()))
+    return sums / np.maximum(counts, 1)
 
 
 @lru_cache(maxsize=64)

@@ -35,7 +35,9 @@ MUTANTS: dict[str, tuple[ModuleType, str, str]] = {
     "a carry overlooked": (diagonals, " or reach[k] >= digit.size", ""),
     "a forgotten scale": (verbs, "dense.mul_(keep)", "dense.mul_(1)"),
     "a forgotten alpha": (verbs, "alpha=alpha)", "alpha=1)"),
-    "a sum for a mean": (verbs, "weights /= entries_filled", "weights *= entries_filled"),
+    "a sum for a mean": (verbs, "weights.div_(entries_filled", "weights.mul_(entries_filled"),
+    "a sum overwritten": (verbs, "numbers.add_(entries)", "numbers.copy_(entries)"),
+    "biases in the wrong order": (verbs, ".argsort(stable=True)", ".argsort(descending=True)"),
     "a bias not permuted": (verbs, "if core + 1 == len(parts)", "if True"),
 }
 
@@ -56,7 +58,7 @@ def fresh_caches(monkeypatch):
     """Clear the caches, so that nothing is remembered from the correct code or left over from the wrong one."""
 
     def clear():
-        for cached in (chain.diagonals, verbs.entries_filled, verbs._strides):
+        for cached in (chain.diagonals, verbs.entries_filled, verbs._strides, verbs._outputs_by_bias):
             cached.cache_clear()
 
     clear()

@@ -199,3 +199,23 @@ def test_a_large_convolution_is_built_without_the_identity():
     image = normal(*spec.in_shape, seed=1)
     F = normal(*spec.weight_shape)
     np.testing.assert_allclose(matrix @ image.ravel(), correlated(spec, F, image).ravel(), rtol=1e-9, atol=1e-9)
+
+
+@given(spec=specs, seed=st.integers(0, 9))
+def test_adjoint_is_the_transpose_of_matrix(spec, seed):
+    """`<matrix(w), D> = <w, adjoint(D)>`, and the same of biases, for lanes too."""
+    D, d = normal(2, *spec.matrix_shape, seed=seed), normal(2, spec.matrix_shape[0], seed=seed)
+    if spec.weight_shape is None:
+        assert reference.adjoint(spec, D) is None
+        assert reference.adjoint_bias(spec, d) is None
+        return
+    w, b = normal(*spec.weight_shape, seed=seed + 1), normal(*spec.bias_shape, seed=seed + 2)
+    dw, db = reference.adjoint(spec, D), reference.adjoint_bias(spec, d)
+    for lane in range(2):
+        expected = (reference.matrix(spec, w).toarray() * D[lane]).sum()
+        np.testing.assert_allclose((w * dw[lane]).sum(), expected, rtol=1e-12, atol=1e-10)
+        np.testing.assert_allclose(
+            (b * db[lane]).sum(), reference.expand_bias(spec, b) @ d[lane], rtol=1e-12, atol=1e-10
+        )
+        np.testing.assert_array_equal(reference.adjoint(spec, D[lane]), dw[lane])
+        np.testing.assert_array_equal(reference.adjoint_bias(spec, d[lane]), db[lane])
