@@ -28,6 +28,10 @@ class AlphaError(ImlpError, ValueError):
     """An interpolation weight outside [0, 1], or the wrong number of them."""
 
 
+class ModuleError(ImlpError, ValueError):
+    """A PyTorch module, or a layer of one, that has no dense form: it names the layer and the reason."""
+
+
 class BackendError(ImlpError):
     """A backend that is unknown, or whose packages are missing."""
 

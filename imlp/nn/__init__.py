@@ -1,0 +1,27 @@
+"""Any PyTorch model as a prior: its dense form, and the knob between the two, in a training loop of your own.
+
+`densify` makes a copy of a module in which each structured layer is a `Dense` one; `Interpolation` moves those towards
+the layers of the original, as one steps a learning-rate scheduler. Needs torch.
+"""
+
+from imlp.nn.compare import bias_meter, project_, verify
+from imlp.nn.dense import Dense
+from imlp.nn.densify import densify, size_table
+from imlp.nn.find import Found, Plan, find
+from imlp.nn.interpolation import Interpolation, interpolate_
+from imlp.nn.table import Table
+
+__all__ = [
+    "Dense",
+    "Found",
+    "Interpolation",
+    "Plan",
+    "Table",
+    "bias_meter",
+    "densify",
+    "find",
+    "interpolate_",
+    "project_",
+    "size_table",
+    "verify",
+]

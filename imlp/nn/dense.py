@@ -1,0 +1,75 @@
+"""A dense layer that knows which structured layer it can be moved towards."""
+
+from math import prod
+
+import torch
+from torch import Tensor, nn
+
+from imlp import checks
+from imlp.accel import expand_bias, matrix
+from imlp.errors import ArrayError, ModuleError
+from imlp.spec import Conv, Shape, Spec
+
+
+class Dense(nn.Module):
+    """`y = x W^T + b` with `W (M_out, M_in)`; tensors keep the shapes that they have in the structured layer.
+
+    `in_shape` and `out_shape` are those of one image, without the batch; unless given, those of a convolution, or one
+    flat axis.
+
+    >>> layer = Dense(Conv((3, 8, 8), out_channels=4, kernel=3, padding=1))
+    >>> layer.weight.shape, layer(torch.zeros(5, 3, 8, 8)).shape
+    (torch.Size([256, 192]), torch.Size([5, 4, 8, 8]))
+    """
+
+    bias: nn.Parameter | None
+
+    def __init__(
+        self,
+        spec: Spec,
+        in_shape: Shape | None = None,
+        out_shape: Shape | None = None,
+        *,
+        bias: bool = True,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        checks.is_spec(spec)
+        m_out, m_in = spec.matrix_shape
+        own = (spec.in_shape, spec.out_shape) if isinstance(spec, Conv) else ((m_in,), (m_out,))
+        self.spec = spec
+        self.in_shape = tuple(own[0] if in_shape is None else in_shape)
+        self.out_shape = tuple(own[1] if out_shape is None else out_shape)
+        for name, shape, size in (("in_shape", self.in_shape, m_in), ("out_shape", self.out_shape, m_out)):
+            if prod(shape) != size:
+                raise ModuleError(f"{name} {shape} has {prod(shape)} numbers", f"{spec} has {size}")
+        self.weight = nn.Parameter(torch.empty(m_out, m_in, dtype=dtype, device=device))
+        self.register_parameter("bias", nn.Parameter(torch.empty(m_out, dtype=dtype, device=device)) if bias else None)
+        self.reset_parameters(generator)
+
+    @torch.no_grad()
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draw as `nn.Linear` does: uniform within `1 / sqrt(M_in)`, from torch's own generator unless one is given."""
+        bound = self.weight.shape[1] ** -0.5
+        for parameter in self.parameters(recurse=False):
+            parameter.uniform_(-bound, bound, generator=generator)
+
+    @torch.no_grad()
+    def copy_prior_(self, weight: Tensor, bias: Tensor | None) -> "Dense":
+        """Become the structured layer: `W = matrix(spec, weight)`, and its bias at every place."""
+        self.weight.copy_(matrix(self.spec, weight))
+        if self.bias is not None:
+            self.bias.zero_() if bias is None else self.bias.copy_(expand_bias(self.spec, bias))
+        return self
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch = x.shape[: x.ndim - len(self.in_shape)]
+        if x.shape[len(batch) :] != self.in_shape:
+            raise ArrayError(f"input of shape {tuple(x.shape)} for {self}", f"it must end with {self.in_shape}")
+        y = nn.functional.linear(x.reshape(*batch, self.weight.shape[1]), self.weight, self.bias)
+        return y.reshape(*batch, *self.out_shape)
+
+    def extra_repr(self) -> str:
+        return f"{self.spec}, {self.in_shape} -> {self.out_shape}, bias={self.bias is not None}"

@@ -1,0 +1,102 @@
+"""A copy of a module in which the structured layers are dense ones."""
+
+import copy
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from imlp import checks
+from imlp.errors import ModuleError, known
+from imlp.nn.choice import Layers
+from imlp.nn.dense import Dense
+from imlp.nn.find import Found, Plan, find
+from imlp.nn.pairs import prior_numbers
+from imlp.nn.table import Table
+from imlp.spec import Shape
+
+
+def densify(
+    module: nn.Module,
+    input_shape: Shape | Tensor,
+    *,
+    layers: Layers = None,
+    init: Literal["random", "prior"] = "random",
+    limit: int | None = None,
+    generator: torch.Generator | None = None,
+) -> nn.Module:
+    """A copy of `module` in which every convolution, and every linear layer on more than one row, is `Dense`.
+
+    Everything else is copied as it is. `input_shape` is that of one image, without the batch, or an example batch.
+    `layers` chooses by name, glob or type, and takes pooling and plain linear layers too if they are chosen; `!NAME`
+    leaves layers out. The dense layers are drawn as `nn.Linear` draws them, or with `init="prior"` hold the matrices of
+    the layers that they replace, so that the copy is the same function. More than `limit` bytes (unless given, what is
+    free) are refused before anything is allocated.
+
+    >>> prior = nn.Sequential(nn.Conv2d(3, 4, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(36, 10))
+    >>> densify(prior, (3, 8, 8), init="prior")[0].weight.shape
+    torch.Size([36, 192])
+    """
+    known(init, ("random", "prior"), "init")
+    plan = find(module, input_shape, layers)
+    return replaced(module, plan, init=init, limit=limit, generator=generator)
+
+
+def replaced(
+    module: nn.Module, plan: Plan, *, init: str, limit: int | None = None, generator: torch.Generator | None = None
+) -> nn.Module:
+    """The copy that a plan describes."""
+    like = next((p for p in module.parameters() if p.is_floating_point()), torch.empty(0))
+    _check_room(plan, like, limit)
+    dense = copy.deepcopy(module)
+    for layer in plan.layers:
+        own = module.get_submodule(layer.name)
+        kind = next(own.parameters(recurse=False), like)
+        options: dict[str, Any] = {"dtype": kind.dtype, "device": kind.device, "generator": generator}
+        made = Dense(layer.spec, layer.in_shape, layer.out_shape, bias=layer.bias, **options)
+        made.train(own.training)
+        if init == "prior":
+            made.copy_prior_(*prior_numbers(own, layer.spec, like=made.weight))
+        if not layer.name:
+            return made
+        parent = dense.get_submodule(layer.name.rpartition(".")[0])
+        if isinstance(parent, nn.TransformerEncoderLayer):
+            made.register_forward_pre_hook(_no_fast_path)
+        setattr(parent, layer.name.rpartition(".")[2], made)
+    return dense
+
+
+def _no_fast_path(module: nn.Module, args: Any) -> None:
+    """Does nothing, but where there are hooks torch calls the layers instead of one kernel that reads their weights."""
+
+
+def size_table(plan: Plan, itemsize: int = 4) -> Table:
+    """By layer: kind, shape of the matrix, how many numbers it holds, what share is not zero, megabytes."""
+    return Table({layer.name or "the module": _row(layer, itemsize) for layer in plan.layers})
+
+
+def _row(layer: Found, itemsize: int) -> dict[str, Any]:
+    m_out, m_in = layer.spec.matrix_shape
+    nonzero = layer.spec.nnz / (m_out * m_in)
+    row = {"kind": layer.kind, "matrix": f"{m_out} x {m_in}", "numbers": layer.numbers, "nonzero": nonzero}
+    return row | {"MB": round(layer.numbers * itemsize / 1e6, 1)}
+
+
+def _check_room(plan: Plan, like: Tensor, limit: int | None) -> None:
+    """Refuse what does not fit, with the sizes of all layers and the fewest to leave out."""
+    if like.device.type == "meta":
+        return
+    itemsize = like.element_size()
+    free = checks.free_memory(str(like.device)) if limit is None else limit
+    need = plan.numbers * itemsize
+    if need <= free:
+        return
+    left_out: list[str] = []
+    for layer in sorted(plan.layers, key=lambda layer: -layer.numbers):
+        if need - sum(one.numbers * itemsize for one in plan.layers if one.name in left_out) > free:
+            left_out.append(layer.name)
+    sizes = f"{need / 1e6:,.0f} MB, but {'the limit is' if limit is not None else 'there are'} {free / 1e6:,.0f} MB"
+    raise ModuleError(
+        f"the dense form takes {sizes}\n{size_table(plan, itemsize)}\n",
+        f"leave out {', '.join(left_out)}: layers={[f'!{name}' for name in left_out]}",
+    )

@@ -1,0 +1,226 @@
+"""The knob does what the verbs do, on modules; the S-CNN pair trained with it is that of `imlp.accel`."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from conftest import needs
+from torch import nn
+
+import imlp
+import imlp.nn
+from imlp import networks
+from imlp.errors import AlphaError, ModuleError
+from imlp.nn import Interpolation
+
+needs("accel")
+
+accel, reference = imlp.backend("accel"), imlp.backend("reference")
+
+
+def pair(dtype=torch.float64, seed=0, **options):
+    torch.manual_seed(seed)
+    layers = nn.Conv2d(2, 3, 3, padding=1), nn.ReLU(), nn.Conv2d(3, 2, 3, stride=2), nn.Flatten(), nn.Linear(8, 3)
+    prior = nn.Sequential(*layers).to(dtype)
+    return imlp.nn.densify(prior, (2, 6, 6), **options), prior
+
+
+def matrix(model, prior, name):
+    return reference.matrix(model[name].spec, prior[name].weight.detach().numpy()).toarray()
+
+
+@pytest.mark.parametrize(
+    ("coupling", "rule"),
+    [
+        ("interpolate", lambda W, P, Pi, a: (1 - a) * W + a * P),
+        ("add", lambda W, P, Pi, a: W + a * P),
+        ("self", lambda W, P, Pi, a: (1 - a) * W + a * Pi),
+    ],
+)
+def test_each_coupling_against_the_reference(coupling, rule):
+    model, prior = pair()
+    before = {k: (model[k].weight.detach().numpy().copy(), model[k].bias.detach().numpy().copy()) for k in (0, 2)}
+    knob = Interpolation(model, None if coupling == "self" else prior, 0.3, coupling=coupling)
+    knob.step()
+    for k, (W, b) in before.items():
+        spec = model[k].spec
+        nearest = reference.matrix(spec, reference.project(W, spec)).toarray()
+        P, p = matrix(model, prior, k), reference.expand_bias(spec, prior[k].bias.detach().numpy())
+        means = np.repeat(b.reshape(spec.out_channels, -1).mean(1), b.size // spec.out_channels)
+        np.testing.assert_allclose(model[k].weight.detach().numpy(), rule(W, P, nearest, 0.3), rtol=0, atol=1e-14)
+        np.testing.assert_allclose(model[k].bias.detach().numpy(), rule(b, p, means, 0.3), rtol=0, atol=1e-14)
+
+
+def test_self_pulls_towards_the_subspace_as_the_formula_says():
+    model, prior = pair()
+    s, n, a = imlp.nn.bias_meter(model, prior)["0"]["share"], 4, 0.2
+    knob = Interpolation(model, None, a, coupling="self")
+    for _ in range(n):
+        knob.step()
+    expected = s / (s + (1 - s) * (1 - a) ** (2 * n))
+    assert imlp.nn.bias_meter(model, prior)["0"]["share"] == pytest.approx(expected, abs=1e-12)
+
+
+def test_training_the_cnn_pair_as_modules_is_training_it_with_accel():
+    """The same numbers to 1e-9 after 20 steps of Adam, with the interpolation after each."""
+    network = networks.cnn((3, 8, 8), 5, width=64, strides=(1, 2, 2))
+    options = {"seed": 1, "dtype": "float64"}
+    small, lanes = accel.init(network, dense=False, **options), accel.init(network, dense=True, lanes=1, **options)
+
+    class SmallCNN(nn.Module):
+        def __init__(self):
+            super().__init__()
+            for layer in network.layers:
+                spec = layer.spec
+                geometry = (spec.in_shape[0], spec.out_channels, spec.kernel, spec.stride, spec.padding)
+                self.add_module(layer.name, nn.Conv2d(*geometry, groups=spec.groups))
+            self.head = nn.Linear(64, 5)
+
+        def forward(self, x):
+            for layer in network.layers:
+                x = getattr(self, layer.name)(x)
+                if layer.norm is not None:
+                    x = nn.functional.gelu(nn.functional.layer_norm(x, x.shape[1:]))
+            return self.head(x.flatten(1))
+
+    prior = SmallCNN().double()
+    model = imlp.nn.densify(prior, (3, 8, 8))
+    prior.load_state_dict(
+        {name: torch.tensor(array) for name, array in accel.export(small).items() if "adam" not in name}
+    )
+    model.load_state_dict(
+        {name: torch.tensor(array[0]) for name, array in accel.export(lanes).items() if "adam" not in name}
+    )
+    optimizers = [torch.optim.Adam(each.parameters(), lr=1e-3) for each in (prior, model)]
+    knob = Interpolation(model, prior, alpha=0.05)
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        x = torch.tensor(rng.standard_normal((16, 3, 8, 8)))
+        y = torch.tensor(rng.integers(0, 5, 16))
+        for each, optimizer in zip((prior, model), optimizers, strict=True):
+            loss = nn.functional.cross_entropy(each(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        knob.step()
+        for each in (small, lanes):
+            accel.train_step(each, x.flatten(1), y, lr=1e-3)
+        accel.inject(lanes, small, 0.05)
+    for module, found in ((prior, small.parameters), (model, {n: p[0] for n, p in lanes.parameters.items()})):
+        for name, parameter in module.named_parameters():
+            assert (parameter - found[name]).abs().max() < 1e-9, name
+
+
+def test_alpha_as_schedule_function_and_mapping():
+    model, prior = pair()
+
+    def alphas(alpha, n=4, **options):
+        knob, found = Interpolation(model, prior, alpha, **options), []
+        for _ in range(n):
+            found.append(knob.alphas)
+            knob.step()
+        return found
+
+    assert alphas("list:0.5:0.4", 3) == [{"0": 0.5, "2": 0.5}, {"0": 0.4, "2": 0.4}, {"0": 0.4, "2": 0.4}]
+    assert [each.get("0") for each in alphas("decay:0.5:1", 6, steps=4)] == [0.5, 0.375, 0.25, 0.125, None, None]
+    assert [each.get("0") for each in alphas("end:1", 3, steps=3)] == [None, None, 1.0]
+    assert [each["2"] for each in alphas("decay:1:1", 4, steps=4, every=2)] == [1, 1, 0.5, 0.5]
+    assert [each["0"] for each in alphas(lambda step: 0.1 * step, 3)] == pytest.approx([0, 0.1, 0.2])
+    assert alphas({"2": 0.1, "*": 0.2}, 1) == [{"0": 0.2, "2": 0.1}]
+    assert alphas({nn.Conv2d: "once:2:1"}, 2) == [{}, {"0": 1.0, "2": 1.0}]
+    assert alphas({"0": 0.3}, 1) == [{"0": 0.3}]
+    with pytest.raises(AlphaError, match=r"alpha decay:0.5:2 depends on how long the training is; give steps="):
+        alphas("decay:0.5:2")
+    with pytest.raises(AlphaError, match=r"alpha is 1.5; give a number from 0"):
+        alphas(lambda step: 1.5)
+    with pytest.raises(AlphaError, match=r"alpha is '0=0.5,2=0.1'; give a mapping: \{'0': '0.5', '2': '0.1'\}"):
+        alphas("0=0.5,2=0.1")
+    with pytest.raises(ModuleError, match="alpha has '7', which is none of the layers; there are 0, 2"):
+        alphas({"7": 0.5})
+
+
+def test_every_layers_biases_and_resuming():
+    model, prior = pair()
+    W, b = (p.detach().clone() for p in (model[0].weight, model[0].bias))
+    other = model[2].weight.detach().clone()
+    knob = Interpolation(model, prior, 0.5, every=3, layers="0", biases=False)
+    for n in range(1, 5):
+        knob.step()
+        assert torch.equal(model[0].weight, W) == (n < 3)
+    assert torch.equal(model[0].bias, b)
+    assert torch.equal(model[2].weight, other)
+    fresh = Interpolation(model, prior, 0.5, every=3)
+    fresh.load_state_dict(knob.state_dict())
+    assert fresh.state_dict() == {"calls": 4}
+    at = model[0].weight.detach().clone()
+    fresh.step()
+    assert torch.equal(model[0].weight, at)
+    fresh.step()
+    assert not torch.equal(model[0].weight, at)
+
+
+def test_autograd_notices_a_step_between_forward_and_backward():
+    model, prior = pair()
+    loss = model(torch.randn(2, 2, 6, 6, dtype=torch.float64)).square().sum()
+    imlp.nn.interpolate_(model, prior, 0.5)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+def test_the_nearest_prior_the_meter_and_verify():
+    model, prior = pair(init="prior")
+    _, other = pair(seed=7)
+    imlp.nn.project_(other, model)
+    for name, tensor in prior.state_dict().items():
+        torch.testing.assert_close(other.state_dict()[name], tensor, rtol=0, atol=1e-14)
+    x = torch.randn(4, 2, 6, 6, dtype=torch.float64)
+    table = imlp.nn.verify(model, prior, x)
+    assert list(table) == ["0", "2", "output"]
+    assert max(row["error"] for row in table.values()) < 1e-14
+    meter = imlp.nn.bias_meter(model, prior)
+    assert meter["0"]["share"] == pytest.approx(1)
+    assert meter["0"]["distance"] == pytest.approx(0, abs=1e-12)
+    assert str(meter).splitlines()[0].split() == ["layer", "share", "random", "distance"]
+
+    with torch.no_grad():  # one entry of the second matrix that is wrong is found there, and not in the first
+        model[2].weight[5, 9] += 1
+    table = imlp.nn.verify(model, prior, x)
+    assert table["0"]["error"] < 1e-14 < 1e-3 < table["2"]["error"]
+    model, prior = pair()
+    spec, W = model[0].spec, model[0].weight.detach()
+    kept = reference.matrix(spec, reference.project(W.numpy(), spec)).toarray()
+    share = float((kept**2).sum() / W.square().sum())
+    assert imlp.nn.bias_meter(model, prior)["0"]["share"] == pytest.approx(share, abs=1e-12)
+    assert imlp.nn.bias_meter(model, prior)["0"]["random"] == 54 / math.prod(spec.matrix_shape)
+
+
+def test_pairs_that_do_not_fit_are_refused():
+    model, prior = pair()
+    with pytest.raises(ModuleError, match=r"the model has no dense layers; make it with imlp.nn.densify"):
+        Interpolation(prior, prior, 0.5)
+    with pytest.raises(ModuleError, match="the prior has a dense layer 0; give the module that was densified"):
+        Interpolation(model, model, 0.5)
+    with pytest.raises(ModuleError, match="the prior has no layer 0; give the module that was densified"):
+        Interpolation(model, nn.Conv2d(2, 3, 3), 0.5)
+    with pytest.raises(ModuleError, match="ReLU is not the layer of Conv"):
+        Interpolation(model, nn.Sequential(nn.ReLU(), nn.ReLU(), nn.ReLU()), 0.5)
+    with pytest.raises(ModuleError, match="coupling 'interpolate' needs a prior; give one, or use self"):
+        Interpolation(model, None, 0.5)
+    with pytest.raises(ValueError, match="unknown coupling: 'mix'; the known ones are interpolate, add, self"):
+        Interpolation(model, prior, 0.5, coupling="mix")
+    with pytest.raises(ModuleError, match="every is 0; give a whole number of at least 1"):
+        Interpolation(model, prior, 0.5, every=0)
+    with pytest.raises(AlphaError, match="alpha is '2'"):
+        Interpolation(model, prior, 2)
+
+
+def test_a_step_allocates_nothing_of_the_size_of_a_matrix():
+    prior = nn.Sequential(nn.Conv2d(4, 8, 3, padding=1), nn.Flatten())
+    model = imlp.nn.densify(prior, (4, 16, 16))  # a matrix of 8 MB
+    knob = Interpolation(model, prior, 0.5)
+    knob.step()
+    with torch.profiler.profile(profile_memory=True) as profile:
+        knob.step()
+    allocated = sum(max(0, event.self_cpu_memory_usage) for event in profile.events())
+    assert allocated < 200_000
