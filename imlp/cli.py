@@ -2,6 +2,9 @@
 
 import errno
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import import_module
 from itertools import pairwise
 from typing import Annotated, Any, NoReturn
 
@@ -9,24 +12,92 @@ import typer
 from typer.core import TyperGroup
 
 import imlp
-from imlp.commands import (
-    bench,
-    build_prior,
-    data,
-    explore,
-    export,
-    info,
-    plot,
-    report,
-    reproduce,
-    results,
-    search,
-    sweep,
-    train,
-    verify,
-)
 from imlp.errors import ConfigError, FileError, ImlpError, RunError
 from imlp.files import is_text, reason, shown
+
+LOOK, TRAIN, PAPER, OWN = "See the matrix", "Train", "Repeat the paper", "Your own data and models"
+MACHINE = "This machine"
+
+
+@dataclass(frozen=True)
+class Lazy:
+    """A command that is imported when it is called: `--help` lists all of them and needs none."""
+
+    panel: str  # of the list
+    place: str  # "module:name" of a function or a Typer app in imlp.commands
+    help: str  # the first paragraph of its docstring
+    settings: dict[str, Any] = field(default_factory=dict)  # of its context
+
+    def load(self) -> Any:
+        module, _, name = self.place.partition(":")
+        found = getattr(import_module(f"imlp.commands.{module}"), name)
+        if not isinstance(found, typer.Typer):
+            made = typer.Typer(add_completion=False, rich_markup_mode="markdown", pretty_exceptions_enable=False)
+            made.command(context_settings=self.settings)(found)
+            found = made
+        return typer.main.get_command(found)
+
+
+PASSING = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+COMMANDS = {
+    "explore": Lazy(LOOK, "explore:explore", "Write a page where you can point at every entry of a layer's matrix."),
+    "build-prior": Lazy(
+        LOOK,
+        "build_prior:build_prior",
+        "Build W_P, the matrix of a structured layer. The default geometry is the paper's.",
+    ),
+    "train": Lazy(
+        TRAIN,
+        "train:train",
+        "Train a prior and one or more I-MLPs beside it: W <- (1 - alpha) W + alpha W_P after every epoch.",
+    ),
+    "sweep": Lazy(
+        TRAIN,
+        "sweep:sweep",
+        "Train many alphas beside one prior, for several seeds: accuracy against alpha, with error bars.",
+    ),
+    "search": Lazy(
+        TRAIN,
+        "search:search",
+        "Search for the best amount of inductive bias with Optuna, on images held out from the training set.",
+    ),
+    "plot": Lazy(TRAIN, "plot:plot", "Draw a run: accuracy and inductive bias, epoch by epoch."),
+    "report": Lazy(
+        TRAIN, "report:report", "Put runs on one self-contained page that opens in any browser without a network."
+    ),
+    "reproduce": Lazy(
+        PAPER,
+        "reproduce:reproduce",
+        "Run an experiment of the paper: our numbers beside the paper's, and a verdict on each of its claims.",
+    ),
+    "results": Lazy(
+        PAPER,
+        "results:results",
+        "Keep results on record: the small files of runs, and one page with what they show.",
+    ),
+    "data": Lazy(OWN, "data:app", "Data sets: list, fetch and verify them."),
+    "export": Lazy(
+        OWN,
+        "export:export",
+        "Write a trained network. It maps images (N, channels, height, width) from 0 to 1 to logits.",
+    ),
+    "verify": Lazy(
+        MACHINE,
+        "verify:verify_command",
+        "Check that accel equals the reference, and show the largest errors per layer and network.",
+    ),
+    "bench": Lazy(
+        MACHINE,
+        "bench:bench",
+        "Measure the speed of this machine. Each benchmark runs alternatives in turns and prints ratios and versions.",
+        PASSING,
+    ),
+    "info": Lazy(
+        MACHINE,
+        "info:info",
+        "Show versions and devices of this machine, which path interpolation takes on it, and why.",
+    ),
+}
 
 
 class Commands(TyperGroup):
@@ -39,6 +110,10 @@ class Commands(TyperGroup):
         except ImlpError as error:
             _fail(error)
         return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, found, rest = super().resolve_command(ctx, args)
+        return name, COMMANDS[name].load() if name else found, rest
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -97,18 +172,14 @@ def main(
     pass
 
 
-app.command("build-prior")(build_prior.build_prior)
-app.command("explore")(explore.explore)
-app.command("train")(train.train)
-app.command("sweep")(sweep.sweep)
-app.command("search")(search.search)
-app.command("reproduce")(reproduce.reproduce)
-app.command("results")(results.results)
-passing = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
-app.command("bench", context_settings=passing)(bench.bench)
-app.command("export")(export.export)
-app.command("plot")(plot.plot)
-app.command("report")(report.report)
-app.command("verify")(verify.verify_command)
-app.command("info")(info.info)
-app.add_typer(data.app, name="data")
+def _listed(text: str) -> Callable[[], None]:
+    """Stands for a command in the list of `--help`."""
+
+    def command() -> None: ...
+
+    command.__doc__ = text
+    return command
+
+
+for _name, _lazy in COMMANDS.items():
+    app.command(_name, rich_help_panel=_lazy.panel)(_listed(_lazy.help))

@@ -3,7 +3,7 @@
 import os
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import typer
@@ -14,10 +14,11 @@ from imlp import init, kinds, reference
 from imlp.commands.console import out as console
 from imlp.commands.console import print_json, sizes, steps
 from imlp.errors import AlphaError, FileError, SpecError
-from imlp.explain import AXES, PAPER, Derivation, entry, explain, in_shape, out_shape, place
 from imlp.files import reason, shown, write_whole
 from imlp.spec import Conv, Shape, Spec
-from imlp.train.data import store
+
+if TYPE_CHECKING:
+    from imlp.explain import Derivation
 
 MOST_ENTRIES = 100_000_000  # non-zeros; building them takes some 50 bytes each
 LONGEST_KERNEL = 100_000  # pixels along one side
@@ -182,6 +183,8 @@ def _weight(spec: Spec, file: Path | None, seed: int) -> tuple[np.ndarray | None
     if file is None:
         weight = init.prior_weight(spec, rng=np.random.default_rng([seed, 0]))
         return weight, "none (a permutation)" if weight is None else f"seed {seed}"
+    from imlp.train.data import store  # what reads pictures and downloads takes a tenth of a second to import
+
     remedy = "save the weight with numpy.save, as a plain array of numbers"
     try:
         with open(file, "rb") as stream:
@@ -248,13 +251,17 @@ def _print(facts: dict[str, Any], kind: str, out: Path | None, plot: Path | None
         console.print(f"drawn: {plot}", soft_wrap=True)
 
 
-def _derive(spec: Spec, given: tuple[int, ...] | None) -> Derivation:
+def _derive(spec: Spec, given: tuple[int, ...] | None) -> "Derivation":
+    from imlp.explain import entry, explain
+
     i, j = given if given is not None and len(given) == 2 else entry(spec, *(given or ()))
     return explain(spec, i, j)
 
 
-def _print_derivation(found: Derivation, spec: Spec, equation: str, number: float) -> None:
+def _print_derivation(found: "Derivation", spec: Spec, equation: str, number: float) -> None:
     """Print the steps; each part of a product has its place in the paper as a heading."""
+    from imlp.explain import PAPER, in_shape, out_shape, place
+
     console.print(f"\n{equation} ({place(spec)}), entry (i, j) = ({found.i}, {found.j})", soft_wrap=True)
     console.print(f"output i = {found.i}: {_named(found.output, out_shape(spec))}", soft_wrap=True)
     console.print(f"input  j = {found.j}: {_named(found.input, in_shape(spec))}", soft_wrap=True)
@@ -270,6 +277,8 @@ def _print_derivation(found: Derivation, spec: Spec, equation: str, number: floa
 
 
 def _named(where: Shape, shape: Shape) -> str:
+    from imlp.explain import AXES
+
     named = ", ".join(f"{name} {index}" for name, index in zip(AXES[len(shape)], where, strict=True))
     return f"{named} of {' x '.join(map(str, shape))}"
 

@@ -15,7 +15,7 @@ from imlp.errors import DataError, FileError, ImlpError
 from imlp.train import data as datasets
 from imlp.train.data import Dataset, cifar, fetch, shapes, store
 
-app = typer.Typer(no_args_is_help=True, help="Data sets: list, fetch and verify them.")
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Data sets: list, fetch and verify them.")
 
 Labels = Literal["fine", "coarse"]
 Root = Annotated[

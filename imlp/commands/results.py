@@ -27,7 +27,7 @@ def results(
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Recompute the tables, and fail if the page differs.")] = False,
 ) -> None:
-    """Keep results on record: configuration, environment, metrics and results of runs, and one table of all of them.
+    """Keep results on record: the small files of runs, and one page with what they show.
 
     - `results --collect runs/figure2-cnn-short-cifar10`: add these runs to results/, and recompute the table
     - `results`: recompute the table of results/README.md

@@ -35,7 +35,10 @@ def verify_command(
     seed: Annotated[int, typer.Option(min=0, help="Draws the weights and inputs.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print the errors as JSON.")] = False,
 ) -> None:
-    """Check that accel equals the reference, and show the largest errors per layer and network. Exits with 1 if not."""
+    """Check that accel equals the reference, and show the largest errors per layer and network.
+
+    Exits with 1 if they differ.
+    """
     whole = network or ([] if spec else ["cnn", "mixer"])
     layers = _layers(whole, spec or [])
     device = _usable(device, dtype)

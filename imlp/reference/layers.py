@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from scipy.special import erf
 
 from imlp.reference.verbs import adjoint, adjoint_bias, pattern
 from imlp.spec import Spec
@@ -80,6 +79,8 @@ def gelu(x: np.ndarray) -> tuple[np.ndarray, Backward]:
     >>> gelu(np.array([0.0, 1.0]))[0].round(4)
     array([0.    , 0.8413])
     """
+    from scipy.special import erf  # a tenth of a second that only those who train need
+
     Phi = (1 + erf(x / sqrt(2))) / 2
 
     def backward(dy: np.ndarray) -> tuple[np.ndarray, Gradients]:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 
 
 @dataclass(frozen=True)
@@ -41,6 +40,8 @@ def fit_v(alphas: Sequence[float], accuracies: Sequence[float]) -> V | None:
     >>> round(v.alpha, 4), round(v.accuracy, 1), round(v.left.slope, 2), round(v.right.slope, 2)
     (0.01, 50.0, -5.0, 6.0)
     """
+    from scipy.optimize import minimize_scalar  # a quarter of a second that only a fit needs
+
     pairs = sorted((np.log10(alpha), accuracy) for alpha, accuracy in zip(alphas, accuracies, strict=True) if alpha > 0)
     if len({x for x, _ in pairs}) < 5:
         return None

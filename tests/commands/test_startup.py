@@ -1,0 +1,49 @@
+"""What a call imports: the list of commands needs none of them, and a command only itself."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from imlp.cli import COMMANDS
+
+ROOT = Path(__file__).parents[2]
+AFTER = """
+import sys
+sys.argv = ["imlp", *{arguments!r}]
+from imlp.cli import app
+try:
+    app()
+except SystemExit as end:
+    assert not end.code, end.code
+print("imported:", *sorted(sys.modules))
+"""
+
+
+def imported(*arguments: str) -> set[str]:
+    """The modules that a process holds at the end of a command."""
+    done = subprocess.run(
+        [sys.executable, "-c", AFTER.format(arguments=arguments)], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.splitlines()[-1].split())
+
+
+def test_help_imports_no_command():
+    found = imported("--help")
+    assert not found & {"scipy.optimize", "scipy.special", "scipy.stats", "matplotlib", "torch", "imlp.reference"}
+    assert not [name for name in found if name.startswith(("imlp.commands.", "imlp.train", "imlp.study"))]
+
+
+def test_a_matrix_needs_neither_the_trainer_nor_special_functions():
+    found = imported("build-prior", "--kind", "patchify")
+    assert "imlp.commands.build_prior" in found
+    assert not found & {"scipy.optimize", "scipy.special", "matplotlib", "torch", "PIL", "imlp.train", "imlp.explain"}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_list_shows_the_first_paragraph_of_each_command(name):
+    command = COMMANDS[name].load()
+    first = " ".join((command.help or "").split("\n\n")[0].split())
+    assert COMMANDS[name].help == first
