@@ -75,6 +75,11 @@ COMMANDS = {
         "results:results",
         "Keep results on record: the small files of runs, and one page with what they show.",
     ),
+    "densify": Lazy(
+        OWN,
+        "densify:densify",
+        "Write a PyTorch model with dense layers in place of its convolutions: the same function, as matrices.",
+    ),
     "data": Lazy(OWN, "data:app", "Data sets: list, fetch and verify them."),
     "export": Lazy(
         OWN,

@@ -6,7 +6,7 @@ the layers of the original, as one steps a learning-rate scheduler. Needs torch.
 
 from imlp.nn.compare import bias_meter, project_, verify
 from imlp.nn.dense import Dense
-from imlp.nn.densify import densify, size_table
+from imlp.nn.densify import TooLargeError, densify, size_table
 from imlp.nn.find import Found, Plan, find
 from imlp.nn.interpolation import Interpolation, interpolate_
 from imlp.nn.table import Table
@@ -17,6 +17,7 @@ __all__ = [
     "Interpolation",
     "Plan",
     "Table",
+    "TooLargeError",
     "bias_meter",
     "densify",
     "find",

@@ -13,7 +13,18 @@ from imlp.nn.dense import Dense
 from imlp.nn.find import Found, Plan, find
 from imlp.nn.pairs import prior_numbers
 from imlp.nn.table import Table
-from imlp.spec import Shape
+from imlp.spec import Conv, Shape, Shared, Spec
+
+
+class TooLargeError(ModuleError):
+    """A dense form that does not fit: with the sizes of all layers, and the fewest of them to leave out."""
+
+    def __init__(self, problem: str, remedy: str, table: Table):
+        super().__init__(problem, remedy)
+        self.table = table
+
+    def __str__(self) -> str:
+        return f"{self.problem}\n{self.table}\n{self.remedy}"
 
 
 def densify(
@@ -71,19 +82,29 @@ def _no_fast_path(module: nn.Module, args: Any) -> None:
 
 
 def size_table(plan: Plan, itemsize: int = 4) -> Table:
-    """By layer: kind, shape of the matrix, how many numbers it holds, what share is not zero, megabytes."""
+    """By layer: spec, shape of the matrix, how many numbers it holds, what share is not zero, megabytes."""
     return Table({layer.name or "the module": _row(layer, itemsize) for layer in plan.layers})
 
 
 def _row(layer: Found, itemsize: int) -> dict[str, Any]:
     m_out, m_in = layer.spec.matrix_shape
     nonzero = layer.spec.nnz / (m_out * m_in)
-    row = {"kind": layer.kind, "matrix": f"{m_out} x {m_in}", "numbers": layer.numbers, "nonzero": nonzero}
+    row = {"spec": _in_short(layer.spec), "matrix": f"{m_out} x {m_in}", "numbers": layer.numbers, "nonzero": nonzero}
     return row | {"MB": round(layer.numbers * itemsize / 1e6, 1)}
 
 
+def _in_short(spec: Spec) -> str:
+    """The geometry as far as it fits into a table: `Conv 3x3 /2 g4` has stride 2 and 4 groups."""
+    if isinstance(spec, Shared):
+        return f"Shared, {spec.rows} rows" if spec.rows > 1 else "Shared"
+    if not isinstance(spec, Conv):
+        return type(spec).__name__
+    extras = [f"/{max(spec.strides)}"] * (spec.strides != (1, 1)) + [f"g{spec.groups}"] * (spec.groups > 1)
+    return " ".join(["Conv", "x".join(map(str, spec.kernels)), *extras])
+
+
 def _check_room(plan: Plan, like: Tensor, limit: int | None) -> None:
-    """Refuse what does not fit, with the sizes of all layers and the fewest to leave out."""
+    """Refuse what does not fit."""
     if like.device.type == "meta":
         return
     itemsize = like.element_size()
@@ -95,8 +116,9 @@ def _check_room(plan: Plan, like: Tensor, limit: int | None) -> None:
     for layer in sorted(plan.layers, key=lambda layer: -layer.numbers):
         if need - sum(one.numbers * itemsize for one in plan.layers if one.name in left_out) > free:
             left_out.append(layer.name)
-    sizes = f"{need / 1e6:,.0f} MB, but {'the limit is' if limit is not None else 'there are'} {free / 1e6:,.0f} MB"
-    raise ModuleError(
-        f"the dense form takes {sizes}\n{size_table(plan, itemsize)}\n",
+    raise TooLargeError(
+        f"the dense form takes {need / 1e6:,.0f} MB, but {'the limit is' if limit is not None else 'there are'} "
+        f"{free / 1e6:,.0f} MB",
         f"leave out {', '.join(left_out)}: layers={[f'!{name}' for name in left_out]}",
+        size_table(plan, itemsize),
     )

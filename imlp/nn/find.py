@@ -27,7 +27,6 @@ class Found:
     """A layer with its spec, and the shapes of one image before and after it."""
 
     name: str
-    kind: str
     spec: Spec
     in_shape: Shape
     out_shape: Shape
@@ -103,7 +102,7 @@ def _calls(module: nn.Module, example: Tensor, candidates: dict[str, nn.Module])
     except Exception as error:  # whatever the module's own code raises
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         problem = f"the module cannot take a batch of shape {tuple(example.shape)}: {reason:.200}"
-        raise ModuleError(problem, "give input_shape as the module takes it, without the batch") from error
+        raise ModuleError(problem, "give the shape of one image as the module takes it") from error
     finally:
         for hook in hooks:
             hook.remove()
@@ -161,7 +160,7 @@ def _found(name: str, own: nn.Module, calls: list[tuple[Shape, Shape]], batch: i
         spec = _spec(own, x[1:])
     except ModuleError as error:
         raise _refusal(name, error.problem, "") from None
-    return Found(name, plain.__name__, spec, x[1:], y[1:], getattr(own, "bias", None) is not None)
+    return Found(name, spec, x[1:], y[1:], getattr(own, "bias", None) is not None)
 
 
 def _spec(own: nn.Module, in_shape: Shape) -> Spec:

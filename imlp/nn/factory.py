@@ -1,0 +1,65 @@
+"""Modules that users name from outside the package: `torchvision.models:resnet18`, `mine.py:network`."""
+
+from collections.abc import Mapping
+from inspect import Parameter, signature
+from typing import Any
+
+import torch
+from torch import nn
+
+from imlp.errors import ImlpError, ModuleError
+from imlp.outside import imported
+from imlp.spec import Shape
+
+
+def make(
+    reference: str,
+    *,
+    seed: int,
+    image: Shape | None = None,
+    classes: int | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> nn.Module:
+    """The module that a function from outside makes, drawn from `seed`; torch's own random numbers are left alone.
+
+    `options` are given to the function, and the sizes of images and classes where it takes them: as `image`, and as
+    `classes` or `num_classes`.
+
+    >>> make("torch.nn:Linear", seed=0, options={"in_features": 2, "out_features": 3}).weight.shape
+    torch.Size([3, 2])
+    """
+    value = imported(reference).value
+    if not callable(value) or isinstance(value, nn.Module):
+        kind = type(value).__name__
+        raise ModuleError(f"{reference} is a {kind}", "name a function that makes a torch.nn.Module, or its class")
+    given = {**_sizes(value, image, classes), **(options or {})}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        try:
+            module = value(**given)
+        except ImlpError:
+            raise
+        except Exception as error:  # whatever the user's code raises
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            shown = ", ".join(f"{name}={value!r}" for name, value in given.items())
+            problem = f"{reference} cannot be made with ({shown}): {reason:.200}"
+            raise ModuleError(problem, "give what it needs: --options NAME=VALUE") from error
+    if not isinstance(module, nn.Module):
+        raise ModuleError(
+            f"{reference} makes a {type(module).__name__}", "name a function that makes a torch.nn.Module"
+        )
+    return module
+
+
+def _sizes(value: Any, image: Shape | None, classes: int | None) -> dict[str, Any]:
+    """What the function takes of the sizes that are known."""
+    try:
+        parameters = signature(value).parameters
+    except (TypeError, ValueError):  # compiled
+        return {}
+    given: dict[str, Any] = {"image": image} if image is not None and "image" in parameters else {}
+    if classes is not None:
+        any_name = any(parameter.kind == Parameter.VAR_KEYWORD for parameter in parameters.values())
+        names = [name for name in ("classes", "num_classes") if name in parameters]
+        given |= {(*names, "num_classes")[0]: classes} if names or any_name else {}
+    return given

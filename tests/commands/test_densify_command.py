@@ -1,0 +1,108 @@
+"""`densify`: what it prints and writes, and what it refuses."""
+
+import json
+import re
+
+import pytest
+from conftest import needs
+from typer.testing import CliRunner
+
+from imlp.cli import app
+
+needs("accel")
+
+MINE = """
+from torch import nn
+
+def network(width=4):
+    return nn.Sequential(
+        nn.Conv2d(2, width, 3, padding=1), nn.ReLU(), nn.Conv2d(width, 2, 3, stride=2, groups=2), nn.Flatten(),
+        nn.Linear(8, 3))
+
+def free():
+    return nn.Conv2d(2, 2, 3)
+
+def wrong():
+    return "no module"
+
+def breaks():
+    raise RuntimeError("this one does not work")
+
+one = nn.Linear(2, 3)
+"""
+
+
+@pytest.fixture
+def mine(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(MINE)
+    return path
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["densify", *map(str, arguments)])
+
+
+def test_the_table_and_the_file(mine, tmp_path):
+    import safetensors.torch
+    import torch
+
+    import imlp.nn
+    from imlp.nn.factory import make
+
+    out = tmp_path / "dense.safetensors"
+    options = [f"{mine}:network", "--image", "2x6x6", "--options", "width=6"]
+    result = run(*options, "--json", "--out", out)
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    first, second = found["layers"]["0"], found["layers"]["2"]
+    assert first["spec"].startswith("Conv(in_shape=(2, 6, 6), out_channels=6, kernel=(3, 3), stride=(1, 1)")
+    assert (first["matrix"], second["matrix"]) == ("216 x 72", "8 x 216")
+    assert first["numbers"] == 216 * 73
+    assert first["nonzero"] == pytest.approx(6 * 2 * 16**2 / (216 * 72))
+    assert found["numbers"] == 216 * 73 + 8 * 217
+    assert found["parameters"] == found["numbers"] + 27
+    assert found["error"] < 1e-5
+    weights = safetensors.torch.load_file(out)
+    prior = make(f"{mine}:network", seed=0, options={"width": 6})
+    dense = imlp.nn.densify(prior, (2, 6, 6))
+    dense.load_state_dict(weights)
+    x = torch.randn(3, 2, 6, 6)
+    torch.testing.assert_close(dense(x), prior(x))
+
+    result = run(*options, "--layers", "2")
+    assert result.exit_code == 0, result.output
+    assert re.search(r"2 +Conv 3x3 /2 g2 +8 x 216 +1,736 ", result.stdout)
+    assert "largest error of the dense form" in result.stdout
+    assert "Conv 3x3 " not in result.stdout.replace("Conv 3x3 /2", "")
+
+
+def test_a_network_of_torchvision():
+    result = run("torchvision.models:resnet18", "--image", "3x8x8", "--layers", "layer4*", "--json")
+    assert result.exit_code == 0, result.output
+    assert next(iter(json.loads(result.stdout)["layers"])) == "layer4.0.conv1"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        (["{mine}:nothing"], "mine.py has no 'nothing'.*it defines breaks, free, network, wrong"),
+        (["{mine}:wrong"], "makes a str; name a function that makes a torch.nn.Module"),
+        (["{mine}:one"], "is a Linear; name a function that makes a torch.nn.Module, or its class"),
+        (["{mine}:breaks"], r"cannot be made with \(\): this one does not work; give what it needs: --options"),
+        (["{mine}:network", "--options", "depth=2"], r"cannot be made with \(depth=2\).*unexpected keyword"),
+        (["{mine}:network", "--image", "3x6x6"], "the module cannot take a batch of shape .*; give the shape of one"),
+        (["{mine}:network", "--image", "2x6x6", "--layers", "7"], "layers has 7, which is none of the layers"),
+        (["{mine}:free", "--image", "2x900x900"], r"the dense form takes [\d,]+ MB, but .*--layers '!'"),
+        (["{mine}:network", "--out", "dense.pt"], "the file's name has to end with .safetensors"),
+        (["resnet18"], "names no object; write FILE.py:NAME or package.module:NAME"),
+        (["no.such:thing"], "there is no package or module no"),
+    ],
+)
+def test_mistakes_are_one_line(mine, arguments, match):
+    result = run(*(text.format(mine=mine) for text in arguments))
+    assert result.exit_code == 2, (result.output, result.exception)
+    last = result.stderr.splitlines()[-1]
+    assert last.startswith("error: ")
+    assert re.search(match, last), last
+    assert "Traceback" not in result.stderr
