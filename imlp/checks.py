@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from imlp.errors import AlphaError, ArrayError, SpecError
-from imlp.spec import Spec
+from imlp.errors import AlphaError, ArrayError, ImlpError, SpecError
+from imlp.spec import Chain, Spec
+from imlp.spec.contract import check_noun
 
 MODES = ("interpolate", "add")
 
@@ -34,17 +35,40 @@ def numbers(given: Any, what: str) -> np.ndarray:
 
 
 def is_spec(spec: Any) -> None:
-    """Refuse what is not a spec."""
+    """Refuse what is not a spec, and a noun of someone else's that does not say what it has to."""
     if not isinstance(spec, Spec):
-        raise SpecError(
-            f"{spec!r:.60} is not a spec", "give one of imlp.spec: Conv, Patchify, Transpose, Shared, Chain"
-        )
+        raise SpecError(f"{spec!r:.60} is not a spec", "give one of imlp.spec, or one of your own derived from Spec")
+    for part in spec.parts if isinstance(spec, Chain) else (spec,):
+        kind = type(part)
+        if kind.__module__.startswith("imlp.spec."):
+            continue
+        if "__dataclass_fields__" not in vars(kind):  # all of its instances would be equal, and share what is cached
+            raise SpecError(f"{kind.__name__} is not a frozen dataclass", "write @dataclass(frozen=True) above it")
+        try:
+            hash(part)
+        except TypeError as error:
+            raise SpecError(f"{part!r:.60} cannot be hashed ({error})", "use tuples instead of lists") from error
+        try:
+            check_noun(part)
+        except ImlpError:
+            raise
+        except Exception as error:
+            raise SpecError(f"{kind.__name__}: {type(error).__name__}: {error}", "correct the class") from error
+
+
+def arrays_fit(spec: Spec, weight: Any) -> dict[str, np.ndarray]:
+    """What a verb was given as `weight`, by name and in float64, after a check of the shapes."""
+    is_spec(spec)
+    arrays = {name: None if own is None else numbers(own, name) for name, own in spec.named(weight).items()}
+    for name, array in arrays.items():
+        weight_fits(spec, None if array is None else array.shape, name)
+    return {name: array for name, array in arrays.items() if array is not None}
 
 
 def weight_fits(spec: Spec, shape: Sequence[int] | None, what: str = "weight") -> None:
-    """Refuse a weight or bias (`what`) whose shape (None: not given) is not the spec's."""
+    """Refuse a parameter or bias (`what`) whose shape (None: not given) is not the spec's."""
     is_spec(spec)
-    expected = spec.weight_shape if what == "weight" else spec.bias_shape
+    expected = spec.shapes().get(what)
     if shape is None and expected is None:
         return
     if expected is None:

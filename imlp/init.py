@@ -3,7 +3,7 @@
 As PyTorch's `Linear` and `Conv2d` draw them: uniform within `1 / sqrt(fan_in)`, weights and biases alike.
 """
 
-from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -18,10 +18,9 @@ def uniform(shape: Shape, fan_in: int, *, rng: np.random.Generator) -> np.ndarra
     return rng.uniform(-bound, bound, size=shape)
 
 
-def prior_weight(spec: Spec, *, rng: np.random.Generator) -> np.ndarray | None:
-    """The small weight of a structured layer; None for a permutation."""
-    shape = spec.weight_shape
-    return None if shape is None else uniform(shape, prod(shape[1:]), rng=rng)
+def prior_weight(spec: Spec, *, rng: np.random.Generator) -> Any:
+    """The small weight of a structured layer, a mapping if there are several; None for a permutation."""
+    return spec.unnamed({name: uniform(own.shape, own.fan_in, rng=rng) for name, own in spec.parameters.items()})
 
 
 def dense_weight(spec: Spec, *, rng: np.random.Generator) -> np.ndarray:
@@ -39,11 +38,12 @@ def network_parameters(network: Network, *, dense: bool, seed: int) -> dict[str,
         raise ArrayError(f"seed is {seed!r}", "give a whole number of at least 0")
     rng = np.random.default_rng([seed.__index__(), *(b"i-mlp" if dense else b"prior")])
     parameters: dict[str, np.ndarray] = {}
-    shapes = network.shapes(dense=dense)
-    for name, shape in shapes.items():
+    specs = {layer.name: layer.spec for layer in (*network.layers, network.head)}
+    for name, shape in network.shapes(dense=dense).items():
         layer, part = name.rpartition(".")[::2]
-        if layer.rpartition(".")[2] == "norm":
-            parameters[name] = np.ones(shape) if part == "weight" else np.zeros(shape)
+        if layer in specs:
+            fan_in = specs[layer].matrix_shape[1] if dense else specs[layer].fan_in(part)
+            parameters[name] = uniform(shape, fan_in, rng=rng)
         else:
-            parameters[name] = uniform(shape, prod(shapes[f"{layer}.weight"][1:]), rng=rng)
+            parameters[name] = np.ones(shape) if part == "weight" else np.zeros(shape)
     return parameters

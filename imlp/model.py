@@ -39,6 +39,10 @@ class Model:
         first, second = ({name: zeros_like(p) for name, p in parameters.items()} for _ in range(2))
         return cls(network, dense, lanes, parameters, first, second)
 
+    def weight_of(self, name: str, spec: Spec) -> Any:
+        """What the verbs take as the weight of a prior's layer: an array, or a mapping of several."""
+        return spec.unnamed({part: self.parameters[f"{name}.{part}"] for part in spec.parameters})
+
     def select(self, lanes: Sequence[int]) -> "Model":
         """A new model of exactly these lanes, moments included."""
         chosen = lanes_chosen(self, lanes)
@@ -88,7 +92,7 @@ class Mix(NamedTuple):
     W: Any  # (lanes, M_out, M_in), to be changed in place
     b: Any  # (lanes, M_out), to be changed in place
     prior_weight: Any
-    prior_bias: Any  # before it is expanded
+    prior_bias: Any  # before it is expanded; None if the prior has none
     alphas: list[float]  # one per lane
 
 
@@ -101,7 +105,7 @@ def mixes(
         dense = (model.parameters[weight], model.parameters[bias])
         W, b = dense if model.lanes is not None else (array[None] for array in dense)
         for lanes, given in runs(alphas):
-            yield Mix(spec, W[lanes], b[lanes], prior.parameters[weight], prior.parameters[bias], given)
+            yield Mix(spec, W[lanes], b[lanes], prior.weight_of(name, spec), prior.parameters.get(bias), given)
 
 
 def alphas_by_layer(

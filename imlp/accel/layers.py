@@ -9,7 +9,7 @@ a different number of lanes (batched products, reductions over a stack, the tail
 numbers must not depend on its company.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -41,8 +41,8 @@ def linear(
 def structured(
     x: Tensor,
     spec: Spec,
-    w: Tensor,
-    b: Tensor,
+    w: Any,
+    b: Any,
     *,
     products: Strips | Patches | Quads | None = None,
     first: bool = False,
@@ -50,26 +50,31 @@ def structured(
 ) -> tuple[Tensor, Backward]:
     """A prior layer: as products if those are given, otherwise natively. Without `record` there is no backward."""
     if products is not None:
-        return products.forward(x, w, b), lambda dy: _named(*products.backward(dy, first))
+        return products.forward(x, w, b), lambda dy: _named(("weight", "bias"), *products.backward(dy, first))
     if not record:
         return apply(spec, w, b, x), _no_backward
-    inputs = (w, b) if first else (w, b, x)
+    own = spec.named(w) | ({} if b is None else {"bias": b})
+    inputs = [*own.values()] if first else [*own.values(), x]
 
-    def run(w: Tensor, b: Tensor, x: Tensor = x) -> Tensor:
-        return apply(spec, w, b, x)
+    def run(*arrays: Tensor) -> Tensor:
+        given = dict(zip(own, arrays, strict=False))
+        return apply(spec, spec.unnamed(given), given.get("bias"), x if first else arrays[-1])
 
     if torch.compiler.is_compiling():  # the compiler knows vjp but not autograd.grad; loading vjp takes seconds
         vjp: Any = torch.func.vjp  # its annotation has a third result, which only has_aux returns
         y, pull = vjp(run, *inputs)
-        return y, lambda dy: _named(*pull(dy))
+        return y, lambda dy: _named(own, *pull(dy))
     leaves = [array.detach().requires_grad_() for array in inputs]
     with torch.enable_grad():
         y = run(*leaves)
-    return y.detach(), lambda dy: _named(*torch.autograd.grad(y, leaves, dy))
+    return y.detach(), lambda dy: _named(own, *torch.autograd.grad(y, leaves, dy))
 
 
-def _named(dw: Tensor, db: Tensor, dx: Tensor | None = None) -> Back:
-    return dx, {"weight": dw, "bias": db}
+def _named(names: Iterable[str], *gradients: Tensor | None) -> Back:
+    """The gradients of the parameters by name; what is left is `dx`."""
+    own = dict(zip(names, gradients, strict=False))
+    dx = gradients[len(own)] if len(gradients) > len(own) else None
+    return dx, own  # type: ignore[return-value]  # only dx can be None
 
 
 def _no_backward(dy: Tensor) -> Back:

@@ -162,7 +162,7 @@ def inject(
     for mix in mixes(model, prior, alpha, mode=mode, layers=layers, head=head):
         interpolate(mix.W, mix.spec, mix.prior_weight, mix.alphas, mode=mode)
         if biases:
-            b_p = expand_bias(mix.spec, mix.prior_bias)
+            b_p = expand_bias(mix.spec, mix.prior_bias).to(mix.b)  # zeros, if the prior has none
             for b, a in zip(mix.b, mix.alphas, strict=True):
                 b.mul_(1 - a if mode == "interpolate" else 1).add_(b_p, alpha=a)
     return model
@@ -262,6 +262,7 @@ def _operate(
             spec, found = operation.details.spec, products_for(operation.details.spec, x.device)
             scratch = model.scratch if reuse else {}
             products = None if found is None else _kept(scratch, operation.name, lambda: found(spec, like=weight))
+            weight = model.weight_of(operation.name, spec)
             return ops.structured(x, spec, weight, bias, products=products, first=first, record=record)
         case "norm":
             return ops.layer_norm(x, operation.details.features, weight, bias)

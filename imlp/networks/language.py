@@ -101,7 +101,7 @@ class Network:
                     )
                 if layer.activation not in (None, "gelu"):
                     raise SpecError(f"{layer.name} has activation {layer.activation!r}", "use gelu or None")
-                if layer.spec.weight_shape is None:
+                if not layer.spec.parameters:
                     raise SpecError(
                         f"{layer.name} has no parameters: {layer.spec}", "put it in a Chain with one that has"
                     )
@@ -172,8 +172,8 @@ class Network:
             for operation in operations:
                 if operation.op == "linear":
                     spec = operation.details.spec
-                    shapes[f"{operation.name}.weight"] = spec.matrix_shape if dense else spec.weight_shape
-                    shapes[f"{operation.name}.bias"] = spec.matrix_shape[:1] if dense else spec.bias_shape
+                    own = {"weight": spec.matrix_shape, "bias": spec.matrix_shape[:1]} if dense else spec.shapes()
+                    shapes |= {f"{operation.name}.{part}": shape for part, shape in own.items()}
                 elif operation.op == "norm" and operation.details.learned:
                     shapes |= {f"{operation.name}.{part}": (operation.details.features,) for part in ("weight", "bias")}
         return shapes

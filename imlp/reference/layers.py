@@ -9,10 +9,10 @@ from math import pi, sqrt
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
-from imlp.reference.verbs import adjoint, adjoint_bias, pattern
+from imlp.reference.verbs import adjoint, adjoint_bias, expand_bias, linear_map, matrix
 from imlp.spec import Spec
+from imlp.spec.linear_map import flat
 
 Gradients = dict[str, np.ndarray]
 Backward = Callable[[np.ndarray], tuple[np.ndarray, Gradients]]
@@ -32,22 +32,24 @@ def linear(x: np.ndarray, W: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, Bac
     return x @ W.mT + b[..., None, :], backward
 
 
-def structured(x: np.ndarray, spec: Spec, w: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, Backward]:
+def structured(x: np.ndarray, spec: Spec, w: Any, b: np.ndarray | None) -> tuple[np.ndarray, Backward]:
     """A prior layer through its matrix, `y = x W_P^T + b_P`.
 
     `W_P` holds number `k` of `w` at several places, so `dw_k` is the sum of `dW_P = dy^T x` over them. (All of
-    `dW_P` and then the sum: one product by BLAS is faster than the entries one by one.)
+    `dW_P` and then the sum: one product by BLAS is faster than the entries one by one.) `w` is an array, or a mapping
+    of several; `b` may be None.
     """
-    places, filled_by, bias_filled_by = pattern(spec)
-    W_P: Any = sparse.csr_array((w.ravel()[filled_by], places.indices, places.indptr), shape=places.shape)
-    if 8 * spec.nnz > W_P.shape[0] * W_P.shape[1]:
+    arrays = spec.named(w)
+    W_P: Any = linear_map(spec).matrix(flat(arrays)) if spec.linear else matrix(spec, w)
+    if 8 * W_P.nnz > W_P.shape[0] * W_P.shape[1]:
         W_P = W_P.toarray()  # from here on BLAS is faster than a sparse product
 
     def backward(dy: np.ndarray) -> tuple[np.ndarray, Gradients]:
         dW_P = dy.T @ x  # (M_out, M_in)
-        return (W_P.T @ dy.T).T, {"weight": adjoint(spec, dW_P), "bias": adjoint_bias(spec, dy.sum(axis=0))}
+        own = {} if b is None else {"bias": adjoint_bias(spec, dy.sum(axis=0))}
+        return (W_P.T @ dy.T).T, spec.named(adjoint(spec, dW_P)) | own
 
-    return (W_P @ x.T).T + b[bias_filled_by], backward
+    return (W_P @ x.T).T + expand_bias(spec, b), backward
 
 
 def layer_norm(

@@ -14,6 +14,7 @@ import numpy as np
 from imlp import checks
 from imlp.reference.verbs import matrix, project
 from imlp.spec import Spec
+from imlp.spec.linear_map import flat
 
 
 def measure(dense: Any, spec: Spec, weight: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -23,12 +24,11 @@ def measure(dense: Any, spec: Spec, weight: Any) -> tuple[np.ndarray, np.ndarray
     >>> measure([[1.0, 0.0], [0.0, 3.0]], Shared(2, 1, 1), [[4.0]])  # |2 I|^2 / (1 + 9), |2 - 4| / 4
     (array(0.8), array(0.5))
     """
-    dense, weight = checks.numbers(dense, "W"), checks.numbers(weight, "weight")
-    checks.weight_fits(spec, weight.shape)
+    dense, own = checks.numbers(dense, "W"), flat(checks.arrays_fit(spec, weight))
     found: Any = project(dense, spec)
     if dense.ndim == 2:
         share = np.square(matrix(spec, found).data).sum() / np.square(dense).sum()
-        distance = np.linalg.norm(found - weight) / np.linalg.norm(weight)
+        distance = np.linalg.norm(flat(spec.named(found)) - own) / np.linalg.norm(own)
         return np.array(share), np.array(distance)
     shares, distances = zip(*(measure(lane, spec, weight) for lane in dense), strict=True)
     return np.array(shares), np.array(distances)

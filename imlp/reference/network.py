@@ -163,7 +163,8 @@ def _operate(model: Model, operation: Operation, x: np.ndarray) -> tuple[np.ndar
         case "linear" if model.dense:
             return ops.linear(x, weight, bias)
         case "linear":
-            return ops.structured(x, operation.details.spec, weight, bias)
+            spec = operation.details.spec
+            return ops.structured(x, spec, model.weight_of(operation.name, spec), bias)
         case "norm":
             return ops.layer_norm(x, operation.details.features, weight, bias)
         case "gelu":

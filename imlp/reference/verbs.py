@@ -4,10 +4,12 @@ apply        y = x W_P^T + b
 interpolate  W <- (1 - alpha) W + alpha W_P        (algorithm 1; W + alpha W_P is RepMLPNet's injection)
 adjoint      <matrix(w), D> = <w, adjoint(D)>      (the chain rule: dw = adjoint(dW_P))
 project      argmin_w |W - matrix(w)|^2            (not in the paper: how much of W is a prior layer)
+
+The nouns of this package have a formula each; a noun of someone else's brings its own `matrix`.
 """
 
-from functools import lru_cache
-from math import prod
+from collections.abc import Callable
+from functools import lru_cache, reduce
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,15 @@ from scipy import sparse
 from imlp import checks
 from imlp.reference import chain, convolution, patchify, shared, transpose
 from imlp.spec import Chain, Conv, Patchify, Shared, Spec, Transpose
+from imlp.spec.linear_map import LinearMap, own_matrix, split
+from imlp.spec.linear_map import linear_map as find_linear_map
+
+FORMULAS: dict[type[Spec], Callable[..., sparse.csr_array]] = {
+    Conv: convolution.matrix,
+    Patchify: patchify.matrix,
+    Transpose: transpose.matrix,
+    Shared: shared.matrix,
+}
 
 
 def matrix(spec: Spec, weight: Any = None, *, layout: str | None = None) -> Any:
@@ -26,25 +37,15 @@ def matrix(spec: Spec, weight: Any = None, *, layout: str | None = None) -> Any:
            [0., 7.]])
     """
     checks.layout_known(layout)
-    weight = None if weight is None else checks.numbers(weight, "weight")
-    checks.weight_fits(spec, None if weight is None else weight.shape)
-    w_p = _matrix(spec, weight)
+    w_p = _matrix(spec, checks.arrays_fit(spec, weight))
     return w_p.toarray() if layout == "dense" else w_p
 
 
-def _matrix(spec: Spec, weight: Any) -> sparse.csr_array:
-    match spec:
-        case Conv():
-            return convolution.matrix(spec, weight)
-        case Patchify():
-            return patchify.matrix(spec)
-        case Transpose():
-            return transpose.matrix(spec)
-        case Shared():
-            return shared.matrix(spec, weight)
-        case Chain():
-            return chain.matrix([_matrix(part, weight if part.n_parameters else None) for part in spec.parts])
-    raise TypeError(f"{type(spec).__name__} is not a spec of imlp.spec")
+def _matrix(spec: Spec, arrays: dict[str, np.ndarray]) -> sparse.csr_array:
+    if isinstance(spec, Chain):
+        return chain.matrix([_matrix(part, arrays if part.parameters else {}) for part in spec.parts])
+    formula = FORMULAS.get(type(spec))  # a class derived from one of them is another noun
+    return own_matrix(spec, arrays) if formula is None else formula(spec, *arrays.values())
 
 
 def expand_bias(spec: Spec, bias: Any) -> np.ndarray:
@@ -58,19 +59,24 @@ def expand_bias(spec: Spec, bias: Any) -> np.ndarray:
         return np.zeros(spec.matrix_shape[0])
     bias = checks.numbers(bias, "bias")
     checks.weight_fits(spec, bias.shape, "bias")
-    match spec:
-        case Conv():
-            _, h_out, w_out = spec.out_shape
-            return np.repeat(bias, h_out * w_out)
-        case Shared():
-            return np.tile(bias, spec.rows)
-        case Chain():
-            core = spec.parts.index(spec.core)  # a bias fits, so there is one
-            expanded = expand_bias(spec.parts[core], bias)
-            for permutation in spec.parts[core + 1 :]:
-                expanded = matrix(permutation) @ expanded
-            return expanded
-    raise TypeError(f"{type(spec).__name__} is not a spec of imlp.spec")
+    return np.asarray(bias_map(spec) @ bias)
+
+
+@lru_cache(maxsize=64)
+def bias_map(spec: Spec) -> sparse.csr_array:
+    """The matrix `(M_out, biases)` of `b -> expand_bias(b)`; what follows a chain's core moves its bias too.
+
+    >>> bias_map(Shared(2, 1, 1)).toarray()
+    array([[1.],
+           [1.]])
+    """
+    if isinstance(spec, Chain):
+        core = spec.parts.index(spec.core)  # it has a bias, so there is one
+        after = [_matrix(part, {}) for part in spec.parts[core + 1 :]]
+        return reduce(lambda product, part: part @ product, after, bias_map(spec.parts[core]))
+    index = np.asarray(spec.bias_index)
+    (n,) = spec.bias_shape or (0,)
+    return sparse.csr_array((np.ones(len(index)), (np.arange(len(index)), index)), shape=(len(index), n))
 
 
 def apply(spec: Spec, weight: Any, bias: Any, x: Any) -> np.ndarray:
@@ -108,19 +114,12 @@ def adjoint(spec: Spec, dense: Any) -> Any:
     """The transpose of the linear map `w -> matrix(w)`: for each number of the weight, the sum of the entries it fills.
 
     It turns the gradient of a loss at `W_P (M_out, M_in)` into the one at `w`: `<matrix(w), D> = <w, adjoint(D)>`. A
-    stack of lanes returns a stack; None for a permutation.
+    stack of lanes returns a stack; None for a layer without parameters, a mapping for one with several.
 
     >>> adjoint(Shared(2, 1, 1), [[1.0, 9.0], [9.0, 3.0]])
     array([[4.]])
     """
-    dense = checks.numbers(dense, "W")
-    checks.dense_fits(spec, dense.shape)
-    if spec.weight_shape is None:
-        return None
-    places, filled_by, _ = pattern(spec)
-    lanes, where, n = dense[None] if dense.ndim == 2 else dense, places.nonzero(), prod(spec.weight_shape)
-    sums = np.stack([np.bincount(filled_by, weights=lane[where], minlength=n) for lane in lanes])
-    return sums.reshape(*dense.shape[:-2], *spec.weight_shape)
+    return _from_dense(spec, dense, LinearMap.adjoint)
 
 
 def adjoint_bias(spec: Spec, dense_bias: Any) -> Any:
@@ -131,42 +130,41 @@ def adjoint_bias(spec: Spec, dense_bias: Any) -> Any:
     """
     dense_bias = checks.numbers(dense_bias, "the bias")
     checks.dense_bias_fits(spec, dense_bias.shape)
-    if spec.bias_shape is None:
-        return None
-    lanes, filled_by = np.atleast_2d(dense_bias), pattern(spec)[2]
-    sums = np.stack([np.bincount(filled_by, weights=own, minlength=prod(spec.bias_shape)) for own in lanes])
-    return sums.reshape(*dense_bias.shape[:-1], *spec.bias_shape)
+    return None if spec.bias_shape is None else (bias_map(spec).T @ dense_bias.T).T
 
 
-def project(dense: Any, spec: Spec) -> np.ndarray | None:
+def project(dense: Any, spec: Spec) -> Any:
     """The weight whose matrix is nearest to `dense`: for each number of it, the mean of the entries that it fills.
 
-    Each entry of a prior's matrix is one number of its weight or zero, so the least-squares problem falls apart into
-    one mean per number. A kernel tap that never meets the image fills no entry; it is given 0, the smallest choice.
-    None for a permutation, which has nothing to fit.
+    Where each entry of a matrix is one number of its weight or zero, the least-squares problem falls apart into one
+    mean per number; otherwise LSQR solves it. A kernel tap that never meets the image fills no entry; it is given 0,
+    the smallest choice. None for a layer without parameters, which has nothing to fit.
 
     >>> project([[1.0, 9.0], [9.0, 3.0]], Shared(2, 1, 1))
     array([[2.]])
     """
-    sums = adjoint(spec, dense)
-    if sums is None or spec.weight_shape is None:
+    return _from_dense(spec, dense, LinearMap.project)
+
+
+def _from_dense(spec: Spec, dense: Any, verb: Callable[[LinearMap, np.ndarray], np.ndarray]) -> Any:
+    """`verb` of each lane, as a weight."""
+    dense = checks.numbers(dense, "W")
+    checks.dense_fits(spec, dense.shape)
+    if not spec.parameters:
         return None
-    counts = np.bincount(pattern(spec)[1], minlength=prod(spec.weight_shape)).reshape(spec.weight_shape)
-    return sums / np.maximum(counts, 1)
+    found = [verb(linear_map(spec), lane) for lane in (dense[None] if dense.ndim == 2 else dense)]
+    return spec.unnamed(split(spec, np.stack(found).reshape(*dense.shape[:-2], -1)))
 
 
 @lru_cache(maxsize=64)
-def pattern(spec: Spec) -> tuple[sparse.csr_array, np.ndarray, np.ndarray]:
-    """Which number fills what: `matrix` of the numbers 1, 2, ..., that numbering from 0 by entry, and the bias's.
+def linear_map(spec: Spec) -> LinearMap:
+    """`w -> matrix(w)`: which number fills which entries.
 
-    >>> pattern(Shared(2, 1, 1))[0].toarray()
-    array([[1., 0.],
-           [0., 1.]])
+    >>> linear_map(Shared(2, 1, 1)).rows, linear_map(Shared(2, 1, 1)).A.toarray()
+    (array([0, 1]), array([[1.],
+           [1.]]))
     """
-    n = prod(spec.weight_shape or ())
-    numbered = matrix(spec, np.arange(1.0, n + 1).reshape(spec.weight_shape or ()))
-    bias = expand_bias(spec, np.arange(prod(spec.bias_shape or ())))
-    return numbered, numbered.data.astype(int) - 1, bias.astype(int)
+    return find_linear_map(spec, lambda w: _matrix(spec, split(spec, w)))
 
 
 def place(array: Any, *, device: Any = None) -> np.ndarray:

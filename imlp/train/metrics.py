@@ -19,7 +19,7 @@ def measure_bias(
     found = {}
     for name in network.interpolated if lanes is not None else ():
         spec, key = network.layer(name).spec, f"{name}.weight"
-        measured = backend.measure(lanes.parameters[key], spec, prior.parameters[key])  # type: ignore[union-attr]
+        measured = backend.measure(lanes.parameters[key], spec, prior.weight_of(name, spec))  # type: ignore[union-attr]
         share, distance = (backend.to_numpy(numbers).tolist() for numbers in measured)
         m_out, m_in = spec.matrix_shape
         found[name] = {"share": share, "random": [spec.rank / (m_out * m_in)] * len(share), "distance": distance}

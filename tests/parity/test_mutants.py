@@ -11,8 +11,8 @@ needs("accel")
 
 from pins import CHECKS, Numbers  # noqa: E402
 
-from imlp import spec as spec_module  # noqa: E402
 from imlp.accel import chain, convolution, diagonals, patchify, shared, transpose, verbs  # noqa: E402
+from imlp.spec import convolution as spec_module  # noqa: E402
 
 MUTANTS: dict[str, tuple[ModuleType, str, str]] = {
     "a shifted tap": (convolution, "spec.pixel(0, y, i)", "spec.pixel(0, y, i) + 1"),
