@@ -7,7 +7,8 @@ Run: python benchmarks/step.py [--network cnn] [--batch 128] [--threads 2] [--re
     nothing else: no bias, norm, activation or optimizer. "in place" writes the results to existing memory; "fresh"
     allocates memory, as autograd does.
 (c) lanes: each lane is computed as if it were alone, so its bits cannot depend on the other lanes. The products alone
-    show what this costs: one by one, and joined (one product for the first layer, `bmm` for the others).
+    show what this costs: one by one, as imlp computes them, and joined (one product for the first layer, `bmm` for the
+    others).
 
 The times of a candidate are those of its turns; a ratio is the median over the turns. "quiet" is the ratio of the
 fastest tenth of the turns on either side: use it when the machine is busy with other things.
@@ -25,6 +26,7 @@ from measure import console, interleaved, milliseconds, print_machine, ratio, ru
 from torch import Tensor, nn
 
 from imlp import accel, networks
+from imlp.accel.layers import product
 from imlp.networks import Network
 
 Step = Callable[[], object]
@@ -106,10 +108,10 @@ def products_of_lanes(network: Network, batch: int, lanes: int, *, joined: bool,
         for x, W, dy, dW in layers:
             for lane in range(lanes):
                 own = x if x.ndim == 2 else x[lane]
-                torch.mm(own, W[lane].T)
+                product(own, W[lane].T)
                 torch.mm(dy[lane].T, own, out=dW[0])
                 if x.ndim == 3:
-                    torch.mm(dy[lane], W[lane])
+                    product(dy[lane], W[lane])
 
     return together if joined else one_by_one
 
@@ -166,7 +168,7 @@ def main(
                     for name, joined in made_of.items()
                 }
                 | {f"{n} lanes, imlp": our_step(made, True, n, x, y)},
-                [(name, f"{n} lanes, imlp") for name in made_of],
+                [(f"{n} lanes, products one by one", f"{n} lanes, products joined")],
             )
         )
     for candidates, pairs in groups:

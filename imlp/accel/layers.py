@@ -29,13 +29,34 @@ def linear(
     x: Tensor, W: Tensor, b: Tensor, *, first: bool = False, room: Tensor | None = None
 ) -> tuple[Tensor, Backward]:
     """A dense layer, `y = x W^T + b`, with `x (N, M_in)`, `W (M_out, M_in)`, `b (M_out,)`."""
-    y = torch.addmm(b, x, W.T)
+    y = product(x, W.T, b)
 
     def backward(dy: Tensor) -> Back:
-        dx = None if first else torch.mm(dy, W)
+        dx = None if first else product(dy, W)
         return dx, {"weight": torch.mm(dy.T, x, out=room), "bias": dy.sum(0)}
 
     return y, backward
+
+
+def product(x: Tensor, A: Tensor, b: Tensor | None = None) -> Tensor:
+    """`x A`, with `x (N, K)`, `A (K, M)`, plus `b (M,)` if given.
+
+    With several threads each multiplies a block of A's columns: for a batch of this size MKL would divide the rows of
+    `x` instead, and every thread would read all of A. It depends on nothing but the shapes and the number of threads.
+    """
+    blocks = _blocks(A)
+    if blocks == 1:
+        return torch.mm(x, A) if b is None else torch.addmm(b, x, A)
+    columns = A.unflatten(1, (blocks, -1)).transpose(0, 1)  # (blocks, K, M / blocks)
+    y = torch.bmm(x.expand(blocks, -1, -1), columns).transpose(0, 1)  # (N, blocks, M / blocks)
+    return y.flatten(1) if b is None else (y + b.view(blocks, -1)).flatten(1)
+
+
+def _blocks(A: Tensor) -> int:
+    if torch.compiler.is_compiling() or A.device.type != "cpu" or A.element_size() < 4:
+        return 1
+    threads = torch.get_num_threads()
+    return threads if A.shape[1] % threads == 0 and A.shape[1] // threads >= 256 else 1
 
 
 def structured(
