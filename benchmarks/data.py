@@ -27,7 +27,7 @@ from torchvision import transforms
 
 from imlp import augment
 from imlp.accel import augment as accel
-from imlp.train.data import Dataset, load
+from imlp.train.data import Dataset, load_data_set
 
 BATCH, WORKERS, ROUNDS = 128, 2, 5
 LEAST_RATIO, LARGEST_SHARE = 5, 0.03
@@ -131,7 +131,7 @@ def loader_seconds(loader: torch.utils.data.DataLoader[Any]) -> float:
 
 def main() -> int:
     with TemporaryDirectory() as root:
-        data = load("shapes", root=root)
+        data = load_data_set("shapes", root=root)
     versions = f"Python {platform.python_version()}, torch {torch.__version__}, torchvision {torchvision.__version__}"
     print(f"{platform.machine()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads; {versions}")
     loader = torch.utils.data.DataLoader(

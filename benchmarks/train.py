@@ -25,7 +25,7 @@ from step import floor, plain
 from torch import nn
 
 from imlp.train.config import Config, Lane
-from imlp.train.data import Dataset, load
+from imlp.train.data import Dataset, load_data_set
 from imlp.train.loop import Trainer
 
 BATCH, EPOCH = 128, 391  # steps of an epoch of CIFAR-10
@@ -97,7 +97,7 @@ def main(data: str = "shapes", steps: int = 40, rounds: int = 5, threads: int = 
     torch.set_num_threads(threads)
     print_machine()
     config = Config(lanes=(Lane("0.5"),), batch=BATCH)
-    images = load(data)
+    images = load_data_set(data)
     with TemporaryDirectory() as folder:
         ours, by_hand = Ours(images, config, Path(folder)), ByHand(images, config)
         products = floor(ours.trainer.network, BATCH, fresh=False)

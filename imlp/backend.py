@@ -105,7 +105,7 @@ class Backend(Protocol[Array]):
     def export(self, model: Model) -> dict[str, np.ndarray]:
         """Everything that it takes to resume exactly, as `numpy.ndarray` by name."""
 
-    def load(
+    def restore(
         self, network: Network, arrays: Mapping[str, Any], *, dense: bool, dtype: Any = None, device: Any = None
     ) -> Model:
         """The model that `export` wrote."""

@@ -178,7 +178,9 @@ def loaded(network: Network, arrays: Mapping[str, Any], *, dense: bool, convert:
     for name in sorted(expected - set(arrays)):
         raise ArrayError(f"{network.name}: array {name} is missing", "give everything that export wrote")
     for name in sorted(set(arrays) - expected):
-        raise ArrayError(f"{network.name} has no array {name}", "load with the network and dense that were exported")
+        raise ArrayError(
+            f"{network.name} has no array {name}", "restore it with the network and dense that were exported"
+        )
     head = np.shape(arrays["head.bias"])
     lanes = head[0] if len(head) == 2 else None
     lanes_fit(dense, lanes)

@@ -139,4 +139,4 @@ def test_objects_are_not_loaded(backend):
     arrays = own.export(own.init(NETWORK, dense=False, seed=0))
     arrays["head.bias"] = np.array([Anything()] * len(arrays["head.bias"]))
     with pytest.raises(ImlpError, match="does not hold numbers"):
-        own.load(NETWORK, arrays, dense=False)
+        own.restore(NETWORK, arrays, dense=False)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from imlp.accel.augment import batch
 from imlp.accel.kernels import describe
 from imlp.accel.meter import measure
-from imlp.accel.network import evaluate, export, forward, init, inject, load, loss_and_grads, select, train_step
+from imlp.accel.network import evaluate, export, forward, init, inject, loss_and_grads, restore, select, train_step
 from imlp.accel.verbs import adjoint, adjoint_bias, apply, expand_bias, interpolate, matrix, place, project, to_numpy
 
 __all__ = [
@@ -25,12 +25,12 @@ __all__ = [
     "init",
     "inject",
     "interpolate",
-    "load",
     "loss_and_grads",
     "matrix",
     "measure",
     "place",
     "project",
+    "restore",
     "select",
     "to_numpy",
     "train_step",

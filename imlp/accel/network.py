@@ -178,7 +178,9 @@ def export(model: Model) -> dict[str, Any]:
     return exported(model, to_numpy)
 
 
-def load(network: Network, arrays: Mapping[str, Any], *, dense: bool, dtype: Any = None, device: Any = None) -> Model:
+def restore(
+    network: Network, arrays: Mapping[str, Any], *, dense: bool, dtype: Any = None, device: Any = None
+) -> Model:
     """The model that `export` wrote, of whichever backend; `dtype` is that of the arrays unless given."""
     kind = None if dtype is None else _dtype(dtype)
 

@@ -75,7 +75,7 @@ def list_(
         return
     name = name or "shapes"
     with watched(quiet=json) as progress:
-        data = datasets.load(
+        data = datasets.load_data_set(
             name, root=root, train_size=train_size, test_size=test_size, seed=seed, image=None, labels=labels,
             progress=progress,
         )  # fmt: skip
@@ -158,7 +158,7 @@ def verify(
 
 def _verify(name: str, root: Path, progress: datasets.ProgressCallback) -> dict[str, Any]:
     try:
-        data = datasets.load(name, root=root, image=None, progress=progress)
+        data = datasets.load_data_set(name, root=root, image=None, progress=progress)
         good, why = _compare(name, data, progress)
     except ImlpError as error:
         return {"name": name, "good": False, "why": str(error), "sha256": None}

@@ -16,7 +16,7 @@ PLAIN_EVERY = 5  # seconds between two plain lines
 def watched(*, quiet: bool = False) -> Iterator[ProgressCallback]:
     """A callback `(what, done, total)` that shows how far the work has come; `total` None: nobody knows.
 
-    Use: `with watched() as progress: load("cifar10", progress=progress)`
+    Use: `with watched() as progress: load_data_set("cifar10", progress=progress)`
     """
     if quiet:
         yield silent

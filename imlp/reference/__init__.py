@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from imlp.reference.augment import batch
 from imlp.reference.meter import measure
-from imlp.reference.network import evaluate, export, forward, init, inject, load, loss_and_grads, select, train_step
+from imlp.reference.network import evaluate, export, forward, init, inject, loss_and_grads, restore, select, train_step
 from imlp.reference.verbs import (
     adjoint,
     adjoint_bias,
@@ -33,12 +33,12 @@ __all__ = [
     "init",
     "inject",
     "interpolate",
-    "load",
     "loss_and_grads",
     "matrix",
     "measure",
     "place",
     "project",
+    "restore",
     "select",
     "to_numpy",
     "train_step",

@@ -123,7 +123,9 @@ def export(model: Model) -> dict[str, np.ndarray]:
     return exported(model, np.asarray)
 
 
-def load(network: Network, arrays: Mapping[str, Any], *, dense: bool, dtype: Any = None, device: Any = None) -> Model:
+def restore(
+    network: Network, arrays: Mapping[str, Any], *, dense: bool, dtype: Any = None, device: Any = None
+) -> Model:
     """The model that `export` wrote."""
     _float64_on_cpu(dtype, device)
     return loaded(network, arrays, dense=dense, convert=partial(np.array, dtype=np.float64))

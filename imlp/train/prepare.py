@@ -18,7 +18,7 @@ OVERHEAD = 1.1  # evaluation and checkpoints take about a tenth of the time of t
 
 def load_data(config: Config, progress: ProgressCallback = silent) -> Dataset:
     """The data set of a configuration: its name, its sizes, and the images that its network takes."""
-    return data_sets.load(
+    return data_sets.load_data_set(
         config.data,
         train_size=config.train_size,
         test_size=config.test_size,

@@ -95,8 +95,10 @@ class StateFactory:
             for own in groups.values():
                 names = [name for name in own if not name.startswith("adam.")]
                 own |= {prefix + name: np.zeros_like(own[name]) for prefix in MOMENTS for name in names}
-        prior = self.backend.load(self.network, groups["prior"], dense=False, **self.place)
-        lanes = self.backend.load(self.network, groups["lanes"], dense=True, **self.place) if groups["lanes"] else None
+        prior = self.backend.restore(self.network, groups["prior"], dense=False, **self.place)
+        lanes = (
+            self.backend.restore(self.network, groups["lanes"], dense=True, **self.place) if groups["lanes"] else None
+        )
         losses = [self.backend.place(np.array(sums), device=self.place["device"]) for sums in saved["losses"]]
         return State(prior, lanes, losses=losses, **{name: saved[name] for name in SAVED})
 

@@ -104,7 +104,7 @@ def test_a_lane_that_moves_to_another_place_keeps_its_numbers():
 def test_every_lane_of_every_parameter_is_aligned(lanes, dtype):
     network = NETWORKS["odd"]
     model = accel.init(network, dense=True, seed=0, lanes=lanes, dtype=dtype)
-    models = [model, accel.load(network, accel.export(model), dense=True, dtype=dtype)]
+    models = [model, accel.restore(network, accel.export(model), dense=True, dtype=dtype)]
     models += [] if lanes is None else [accel.select(model, range(lanes))]
     for each in models:
         for name, stack in each.parameters.items():

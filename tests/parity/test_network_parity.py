@@ -50,7 +50,7 @@ def test_loss_and_gradients_equal_the_references(network, form):
     slow = reference.init(network, seed=1, **form)
     for step in range(3):
         reference.train_step(slow, *batch(network, seed=step), lr=0.01)
-    fast = accel.load(network, reference.export(slow), dense=form["dense"])
+    fast = accel.restore(network, reference.export(slow), dense=form["dense"])
     loss, grads = accel.loss_and_grads(fast, *torch_batch(network, seed=5))
     slow_loss, slow_grads = reference.loss_and_grads(slow, *batch(network, seed=5))
     np.testing.assert_allclose(loss, slow_loss, rtol=0, atol=1e-12)
@@ -202,12 +202,12 @@ def test_a_model_moves_between_backends_and_goes_on():
     network = SMALL["mixer"]
     fast = accel.init(network, dense=True, seed=0, lanes=2, dtype="float64")
     accel.train_step(fast, *torch_batch(network))
-    slow = reference.load(network, accel.export(fast), dense=True)
+    slow = reference.restore(network, accel.export(fast), dense=True)
     accel.train_step(fast, *torch_batch(network, seed=1))
     reference.train_step(slow, *batch(network, seed=1))
     assert_equal_models(fast, slow, atol=1e-12)
     assert (
-        accel.load(network, accel.export(fast), dense=True, dtype="float32").parameters["head.bias"].dtype
+        accel.restore(network, accel.export(fast), dense=True, dtype="float32").parameters["head.bias"].dtype
         == torch.float32
     )
 

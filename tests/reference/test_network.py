@@ -20,7 +20,7 @@ def trained(network, steps=3, **form):
 
 
 def copied(model):
-    return reference.load(model.network, reference.export(model), dense=model.dense)
+    return reference.restore(model.network, reference.export(model), dense=model.dense)
 
 
 @EVERY
@@ -67,7 +67,7 @@ def test_at_alpha_1_with_the_priors_head_the_i_mlp_is_the_prior(network):
     if network.name == "mlp1":  # its upper layers have no prior: compare what reaches them
         below = networks.Network("below", network.image, network.classes, _without_dense_only(network))
         arrays = {k: v for k, v in reference.export(model).items() if ".dense" not in f".{k}"}
-        model = reference.load(below, arrays, dense=True)
+        model = reference.restore(below, arrays, dense=True)
     np.testing.assert_allclose(reference.forward(model, x), reference.forward(prior, x), rtol=0, atol=1e-12)
     assert reference.evaluate(model, x, y)[0] == reference.evaluate(prior, x, y)[0]
 
@@ -181,11 +181,11 @@ def test_load_refuses_what_does_not_fit():
     network = SMALL["cnn"]
     arrays = reference.export(trained(network, dense=True))
     with pytest.raises(ArrayError, match=r"array conv1.weight has shape \(16, 32\); it must have \(1, 2, 3, 3\)"):
-        reference.load(network, arrays, dense=False)
+        reference.restore(network, arrays, dense=False)
     with pytest.raises(ArrayError, match=r"array adam\.step is missing"):
-        reference.load(network, {k: v for k, v in arrays.items() if k != "adam.step"}, dense=True)
+        reference.restore(network, {k: v for k, v in arrays.items() if k != "adam.step"}, dense=True)
     with pytest.raises(ArrayError, match="has no array extra"):
-        reference.load(network, arrays | {"extra": np.zeros(1)}, dense=True)
+        reference.restore(network, arrays | {"extra": np.zeros(1)}, dense=True)
 
 
 def test_lanes_start_alike_train_as_if_alone_and_can_be_selected():

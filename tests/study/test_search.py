@@ -125,6 +125,7 @@ def test_the_validation_split_is_stratified_and_drawn_by_seed():
 # It goes on
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize("steps", [16, 50, 70])
 def test_an_interrupted_search_goes_on_to_the_same_trials(steps, whole, tmp_path):
     """At the end of an epoch of the first batch, of the second after lanes were pruned, and in the end."""
@@ -245,6 +246,7 @@ class Retire(Callback):
                 trainer.retire(lane, "pruned")
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize("backend", ["reference", "accel"])
 def test_a_retired_lane_leaves_the_bits_of_the_others(backend, tmp_path):
     if backend == "accel":
@@ -276,6 +278,7 @@ def test_a_run_ends_with_its_last_lane(tmp_path):
     assert [row["lane"] for row in json.loads((tmp_path / "result.json").read_text())["models"]] == ["prior"]
 
 
+@pytest.mark.bits
 def test_lanes_below_the_median_are_pruned_and_the_others_are_as_without(whole, tmp_path):
     content, _ = whole
     pruned = [trial for trial in content["trials"] if trial["state"] == "pruned"]

@@ -100,11 +100,11 @@ def test_shapes_are_the_same_bytes_everywhere() -> None:
 
 
 def test_shapes_need_no_download_and_are_cached(tmp_path: Path) -> None:
-    first = data.load("shapes", root=tmp_path, train_size=300, test_size=60, seed=5)
+    first = data.load_data_set("shapes", root=tmp_path, train_size=300, test_size=60, seed=5)
     (cached,) = tmp_path.iterdir()
     assert cached == shapes.cache_file(tmp_path, 300, 60, seed=5)
     seen: list[str] = []
-    again = data.load(
+    again = data.load_data_set(
         "shapes", root=tmp_path, train_size=300, test_size=60, seed=5, progress=lambda what, *_: seen.append(what)
     )
     assert seen == []
@@ -134,25 +134,25 @@ def test_every_glyph_is_its_own_mirror_image_and_covers_half_its_circle(name: st
 
 
 def test_damaged_cache_of_shapes_is_drawn_again(tmp_path: Path) -> None:
-    first = data.load("shapes", root=tmp_path, train_size=50, test_size=20)
+    first = data.load_data_set("shapes", root=tmp_path, train_size=50, test_size=20)
     (cached,) = tmp_path.iterdir()
     whole = cached.read_bytes()
     middle = len(whole) // 2
     for damage in (whole[:middle], whole[:middle] + bytes([whole[middle] ^ 255]) + whole[middle + 1 :], b"", b"no zip"):
         cached.write_bytes(damage)
-        assert data.load("shapes", root=tmp_path, train_size=50, test_size=20).digest == first.digest
+        assert data.load_data_set("shapes", root=tmp_path, train_size=50, test_size=20).digest == first.digest
         assert cached.read_bytes() == whole
 
 
 def test_shapes_do_without_a_cache(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    assert len(data.load("shapes", root=tmp_path / "file", train_size=20, test_size=10).x) == 20
+    assert len(data.load_data_set("shapes", root=tmp_path / "file", train_size=20, test_size=10).x) == 20
 
 
 @pytest.mark.parametrize("wrong", [{"train_size": 0}, {"train_size": 10**12}, {"test_size": -3}, {"seed": -1}])
 def test_shapes_refuse_wrong_numbers(wrong: dict[str, int], tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"is -?[0-9]+; give"):
-        data.load("shapes", root=tmp_path, **wrong)
+        data.load_data_set("shapes", root=tmp_path, **wrong)
 
 
 # folders of pictures
@@ -169,7 +169,7 @@ def test_folder_with_train_and_test(tmp_path: Path) -> None:
         picture(tmp_path / "train" / name / "2.JPG", 100 + i)
         picture(tmp_path / "test" / name / "3.jpeg", 200 + i, mode="L")
         (tmp_path / "train" / name / "notes.txt").write_text("not a picture, and not meant to be one")
-    loaded = data.load(tmp_path, image=(3, 16, 8))
+    loaded = data.load_data_set(tmp_path, image=(3, 16, 8))
     assert loaded.classes == ("cat", "dog")
     assert (loaded.y.tolist(), loaded.y_test.tolist()) == ([0, 0, 1, 1], [0, 1])
     assert loaded.x.shape == (4, 3, 16, 8)
@@ -182,7 +182,7 @@ def test_folder_is_split_by_seed(tmp_path: Path) -> None:
     for name in ("a", "b"):
         for i in range(10):
             picture(tmp_path / name / f"{i}.png", i)
-    one, same, other = (data.load(tmp_path, seed=seed) for seed in (0, 0, 1))
+    one, same, other = (data.load_data_set(tmp_path, seed=seed) for seed in (0, 0, 1))
     assert np.bincount(one.y).tolist() == [8, 8]
     assert np.bincount(one.y_test).tolist() == [2, 2]
     for label in (0, 1):
@@ -239,7 +239,7 @@ def test_wrong_folders(case: str, tmp_path: Path) -> None:
     harm, message = FOLDERS[case]
     harm(_two_classes(tmp_path))
     with pytest.raises(DataError, match=message):
-        data.load(tmp_path)
+        data.load_data_set(tmp_path)
 
 
 def test_truncated_picture_is_named(tmp_path: Path) -> None:
@@ -249,38 +249,38 @@ def test_truncated_picture_is_named(tmp_path: Path) -> None:
     whole = (tmp_path / "a" / "0.png").read_bytes()
     (tmp_path / "a" / "0.png").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(DataError, match=r"a/0.png is not an image that can be read: .*truncated"):
-        data.load(tmp_path)
+        data.load_data_set(tmp_path)
 
 
 def test_deep_picture_is_refused(tmp_path: Path) -> None:
     _two_classes(tmp_path)
     Image.fromarray(np.full((8, 8), 40_000, np.uint16)).save(tmp_path / "a" / "0.png")
     with pytest.raises(DataError, match=r"a/0.png has I;16 pixels, deeper than 8 bits"):
-        data.load(tmp_path)
+        data.load_data_set(tmp_path)
 
 
 def test_picture_bomb_is_refused(tmp_path: Path) -> None:
     _two_classes(tmp_path)
     Image.new("1", (20_000, 10_000)).save(tmp_path / "a" / "0.png")
     with pytest.raises(DataError, match=r"a/0.png is not an image that can be read: Image size .* exceeds limit"):
-        data.load(tmp_path)
+        data.load_data_set(tmp_path)
 
 
 def test_folder_for_other_networks(tmp_path: Path) -> None:
     _two_classes(tmp_path)
-    assert data.load(tmp_path, image=(1, 28, 28)).image == (1, 28, 28)
+    assert data.load_data_set(tmp_path, image=(1, 28, 28)).image == (1, 28, 28)
     with pytest.raises(DataError, match="pictures cannot be given 4 channels; use 1"):
-        data.load(tmp_path, image=(4, 28, 28))
+        data.load_data_set(tmp_path, image=(4, 28, 28))
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="has no class folders"):
-        data.load(tmp_path / "empty")
+        data.load_data_set(tmp_path / "empty")
 
 
 def test_test_folder_with_an_unknown_class(tmp_path: Path) -> None:
     picture(tmp_path / "train" / "a" / "1.png", 3)
     picture(tmp_path / "test" / "b" / "1.png", 3)
     with pytest.raises(DataError, match="has classes that train lacks: b"):
-        data.load(tmp_path)
+        data.load_data_set(tmp_path)
 
 
 # .npz
@@ -298,14 +298,14 @@ def save(path: Path, **changes: object) -> Path:
 
 
 def test_npz(tmp_path: Path) -> None:
-    loaded = data.load(save(tmp_path))
+    loaded = data.load_data_set(save(tmp_path))
     np.testing.assert_array_equal(loaded.x, arrays()["x"])
     assert (loaded.name, loaded.classes, loaded.y.dtype) == ("own", ("0", "1", "2"), np.int64)
-    named = data.load(save(tmp_path, classes=["cat", "dog", "owl"], y=np.array([0, 1, 2, 0, 1, 2], np.uint8)))
+    named = data.load_data_set(save(tmp_path, classes=["cat", "dog", "owl"], y=np.array([0, 1, 2, 0, 1, 2], np.uint8)))
     assert named.classes == ("cat", "dog", "owl")
     last = {name: arrays()[name].transpose(0, 2, 3, 1) for name in ("x", "x_test")}
-    assert data.load(save(tmp_path, **last)).digest == loaded.digest
-    grey = data.load(save(tmp_path, x=arrays()["x"][:, 0], x_test=arrays()["x_test"][:, 0]), image=(1, 32, 32))
+    assert data.load_data_set(save(tmp_path, **last)).digest == loaded.digest
+    grey = data.load_data_set(save(tmp_path, x=arrays()["x"][:, 0], x_test=arrays()["x_test"][:, 0]), image=(1, 32, 32))
     assert grey.image == (1, 32, 32)
 
 
@@ -325,28 +325,28 @@ def test_npz(tmp_path: Path) -> None:
 )
 def test_wrong_npz(changes: dict[str, object], message: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=message):
-        data.load(save(tmp_path, **changes))
+        data.load_data_set(save(tmp_path, **changes))
 
 
 def test_images_of_another_size_than_the_networks(tmp_path: Path) -> None:
     path = save(tmp_path, x=np.zeros((6, 3, 8, 8), np.uint8), x_test=np.zeros((3, 3, 8, 8), np.uint8))
     with pytest.raises(DataError, match="own has images of 3x8x8, the network takes 3x32x32"):
-        data.load(path)
-    assert data.load(path, image=None).image == (3, 8, 8)
+        data.load_data_set(path)
+    assert data.load_data_set(path, image=None).image == (3, 8, 8)
 
 
 def test_truncated_npz(tmp_path: Path) -> None:
     path = save(tmp_path)
     path.write_bytes(path.read_bytes()[:5000])
     with pytest.raises(DataError, match=r"own.npz is damaged, or not a plain .npz"):
-        data.load(path)
+        data.load_data_set(path)
 
 
 def test_npy_under_the_name_of_an_npz(tmp_path: Path) -> None:
     with open(tmp_path / "own.npz", "wb") as file:
         np.save(file, np.zeros(3))
     with pytest.raises(DataError, match=r"own.npz holds a single array: it is an .npy"):
-        data.load(tmp_path / "own.npz")
+        data.load_data_set(tmp_path / "own.npz")
 
 
 # names, paths and folders
@@ -354,14 +354,14 @@ def test_npy_under_the_name_of_an_npz(tmp_path: Path) -> None:
 
 def test_unknown_names(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no data set and no file or folder called 'cifar11'; name shapes, cifar10"):
-        data.load("cifar11")
+        data.load_data_set("cifar11")
     (tmp_path / "a.txt").write_text("")
     with pytest.raises(DataError, match=r"a.txt is of no known type"):
-        data.load(tmp_path / "a.txt")
+        data.load_data_set(tmp_path / "a.txt")
     with pytest.raises(DataError, match=r"cifar100 is not in .*; fetch it: python cli.py data fetch cifar100"):
-        data.load("cifar100", root=tmp_path)
+        data.load_data_set("cifar100", root=tmp_path)
     with pytest.raises(DataError, match=r"unknown labels 'medium'"):
-        data.load("shapes", labels="medium")
+        data.load_data_set("shapes", labels="medium")
 
 
 def test_where_data_sets_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:

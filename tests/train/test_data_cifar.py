@@ -94,11 +94,16 @@ def test_load_finds_every_form_by_name_and_by_path(
     for version in (PYTHON, BINARY):
         folder = files.write(ten, arrays, tmp_path / f"folder {version}", version)
         archive = files.write_archive(ten, arrays, tmp_path / f"folder {version}" / "..", version)
-        assert data.load("cifar10", root=folder.parent).digest == digest
-        assert data.load(folder).digest == data.load(folder.parent).digest == data.load(archive).digest == digest
+        assert data.load_data_set("cifar10", root=folder.parent).digest == digest
+        assert (
+            data.load_data_set(folder).digest
+            == data.load_data_set(folder.parent).digest
+            == data.load_data_set(archive).digest
+            == digest
+        )
     (tmp_path / "archives").mkdir()
     archive.rename(tmp_path / "archives" / archive.name)
-    assert data.load("cifar10", root=tmp_path / "archives").digest == digest
+    assert data.load_data_set("cifar10", root=tmp_path / "archives").digest == digest
 
 
 def test_coarse_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,19 +111,19 @@ def test_coarse_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(cifar.LAYOUTS, "cifar100", layout)
     arrays = files.contents(layout)
     files.write(layout, arrays, tmp_path)
-    coarse, fine = (data.load("cifar100", root=tmp_path, labels=labels) for labels in ("coarse", "fine"))
+    coarse, fine = (data.load_data_set("cifar100", root=tmp_path, labels=labels) for labels in ("coarse", "fine"))
     assert (coarse.n_classes, fine.n_classes) == (20, 100)
     np.testing.assert_array_equal(coarse.y, arrays["y_coarse"])
     np.testing.assert_array_equal(fine.y_test, arrays["y_fine_test"])
     with pytest.raises(DataError, match=r"cifar10 has no coarse labels"):
-        data.load("cifar10", root=tmp_path, labels="coarse")
+        data.load_data_set("cifar10", root=tmp_path, labels="coarse")
 
 
 def test_full_size_is_what_the_names_promise(tmp_path: Path) -> None:
     """No layout is changed here: 50,000 and 10,000 images, as in the real files."""
     arrays = files.contents(cifar.CIFAR10)
     files.write(cifar.CIFAR10, arrays, tmp_path, BINARY)
-    loaded = data.load("cifar10", root=tmp_path)
+    loaded = data.load_data_set("cifar10", root=tmp_path)
     assert loaded.x.shape == (50_000, 3, 32, 32)
     assert loaded.x_test.shape == (10_000, 3, 32, 32)
     assert loaded.digest == cifar.dataset(cifar.CIFAR10, arrays).digest
@@ -248,10 +253,10 @@ def test_truncated_archive(ten: cifar.Layout, tmp_path: Path) -> None:
 def test_archive_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "a.tar.gz").write_bytes(b"<html>sign in</html>")
     with pytest.raises(DataError, match=r"a.tar.gz is not a whole tar archive"):
-        data.load(tmp_path / "a.tar.gz")
+        data.load_data_set(tmp_path / "a.tar.gz")
     files.write_tar(tmp_path / "b.tar.gz", {"readme": b"hello"})
     with pytest.raises(DataError, match=r"b.tar.gz holds no CIFAR"):
-        data.load(tmp_path / "b.tar.gz")
+        data.load_data_set(tmp_path / "b.tar.gz")
 
 
 @pytest.mark.parametrize("name", ["../evil", "/tmp/evil", "a/../../evil", "..\\evil", "C:/evil"])

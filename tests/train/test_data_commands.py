@@ -68,7 +68,7 @@ def test_names_of_cifar100_come_from_its_cache(tmp_path: Path, monkeypatch: pyte
 
 def test_list_of_one_set(tmp_path: Path) -> None:
     facts = json.loads(run("list", "shapes", *SOME, "--root", tmp_path, "--json").stdout)
-    loaded = data.load("shapes", root=tmp_path, train_size=60, test_size=20)
+    loaded = data.load_data_set("shapes", root=tmp_path, train_size=60, test_size=20)
     assert facts["sha256"] == loaded.digest
     assert facts["mean"] == loaded.mean.tolist()
     assert sum(facts["train_counts"]) == facts["train"] == 60
@@ -89,7 +89,7 @@ def test_preview(augment: str, tmp_path: Path) -> None:
 
 
 def test_preview_shows_these_images_with_these_names(tmp_path: Path) -> None:
-    loaded = data.load("shapes", root=tmp_path, train_size=60, test_size=20)
+    loaded = data.load_data_set("shapes", root=tmp_path, train_size=60, test_size=20)
     figure = preview.figure(loaded)
     (axes,) = figure.axes
     names = [text.get_text() for text in axes.texts if text.get_text()]

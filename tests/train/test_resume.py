@@ -28,6 +28,7 @@ from imlp.train.state import StateFactory
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize("backend", ["reference", "accel"])
 @pytest.mark.parametrize("steps", [1, 4, 6, 11])
 def test_a_run_that_was_stopped_ends_with_the_same_bits(backend, steps, tmp_path):
@@ -95,6 +96,7 @@ def test_a_run_killed_between_its_weights_and_its_result_still_ends(tmp_path):
     assert (tmp_path / "result.json").read_bytes() == before
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize("backend", ["reference", "accel"])
 def test_with_its_moments_a_run_can_be_given_more_epochs(backend, tmp_path):
     if backend == "accel":

@@ -1,4 +1,4 @@
-"""Data sets by name or by path, in memory as uint8: `load("shapes")`, `load("cifar10")`, `load("my/folder")`.
+"""Data sets by name or by path, in memory as uint8: `load_data_set("shapes")`, or `"cifar10"`, or `"my/folder"`.
 
 | name or path | what |
 |---|---|
@@ -20,13 +20,13 @@ from imlp.files import expanded, reason, shown
 from imlp.train.data import cifar, fetch, folder, npz, shapes, store
 from imlp.train.data.dataset import Dataset, Image, ProgressCallback, silent
 
-__all__ = ["NAMES", "Dataset", "Image", "ProgressCallback", "load", "silent"]
+__all__ = ["NAMES", "Dataset", "Image", "ProgressCallback", "load_data_set", "silent"]
 
 NAMES = ("shapes", *cifar.LAYOUTS)
 LABELS = ("fine", "coarse")
 
 
-def load(
+def load_data_set(
     name_or_path: str | Path,
     *,
     root: str | Path | None = None,
@@ -45,7 +45,7 @@ def load(
     `image` is what the network takes: folders of pictures are resized to it, any other set must have it
     (None: whatever the set has). `labels="coarse"` selects CIFAR-100's 20 superclasses.
 
-    >>> load("shapes", root="/tmp/imlp-example", train_size=20, test_size=10, seed=7).x.shape
+    >>> load_data_set("shapes", root="/tmp/imlp-example", train_size=20, test_size=10, seed=7).x.shape
     (20, 3, 32, 32)
     """
     if labels not in LABELS:
