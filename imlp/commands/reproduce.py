@@ -117,19 +117,26 @@ def print_outcome(outcome: dict[str, Any]) -> None:
     several = len(outcome["arms"]) > 1
     title = f"{outcome['title']} ({outcome['budget']}): test accuracy, %"
     table = Table(title=title, title_justify="left")
-    for column in (*(["arm"] if several else []), "model", "ours", "seeds", "paper", "difference"):
+    compared = any(row["difference"] is not None for row in outcome["table"])
+    intervals = any(row["interval"] for row in outcome["table"])
+    extra = [*(["95 % interval"] if intervals else []), "seeds", "paper", *(["difference"] if compared else [])]
+    for column in (*(["arm"] if several else []), "model", "ours", *extra):
         table.add_column(column, justify="left" if column in ("arm", "model") else "right", overflow="fold")
     for row in outcome["table"]:
         ours, paper = plus_minus(row["mean"], row["std"]), plus_minus(row["paper"], row["paper_std"])
         difference = f"{row['difference']:+.2f}" if row["difference"] is not None else ""
-        cells = [row["model"], ours, str(row["n"]), paper, difference]
+        interval = "{:.2f} .. {:.2f}".format(*row["interval"]) if row["interval"] else ""
+        cells = [row["model"], ours, *([interval] if intervals else []), str(row["n"]), paper]
+        cells += [difference] if compared else []
         table.add_row(*([row["arm"]] if several else []), *cells)
     out.print(table)
+    spread = "+- is the standard deviation over seeds"
+    out.print(f"{spread}; the interval holds the mean with 95 % confidence (Student's t)" if intervals else spread)
+    if outcome["lacking"] and any(row["paper"] is not None for row in outcome["table"]):
+        out.print(f"not the paper's setting ({outcome['lacking']}), so nothing is subtracted", soft_wrap=True)
     for verdict in outcome["verdicts"]:
         out.print(f"{verdict['verdict'].upper()}: {verdict['claim']}", soft_wrap=True)
         out.print(f"    {verdict['because']}", soft_wrap=True)
-    if outcome["budget"] == "smoke" and outcome["verdicts"]:
-        out.print("(a smoke run shows that everything works; it is too small for its verdicts to mean anything)")
 
 
 def plus_minus(mean: float | None, std: float | None) -> str:

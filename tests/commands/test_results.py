@@ -1,5 +1,6 @@
 """`results`: the record holds what the runs produced, and a page that says something different is noticed."""
 
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -8,6 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from imlp.cli import app
+from imlp.study import figure2
+from imlp.study.distance import lacking
+from imlp.train.config import Config
+from imlp.train.run_reader import find_runs
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "train"))
 import tiny
@@ -42,14 +47,44 @@ def test_the_page_has_every_model_and_what_is_not_finished(record):
     text = (record / "README.md").read_text()
     said = json.loads(Path("runs/mine/experiment.json").read_text())
     for row in said["table"]:
-        ours = f"{row['mean']:.2f} +- {row['std']:.2f}"
-        assert any(row["model"] in line and ours in line for line in text.splitlines())
+        assert any(
+            line.startswith(f"| {row['model']} | {row['mean']:.2f} | {row['std']:.2f} |") for line in text.splitlines()
+        )
     line = next(line for line in text.splitlines() if "| I-MLP alpha 1 |" in line)
-    assert "| 50.00 +- 1.50 |" in line
-    assert f"| {said['table'][2]['difference']:+.2f} | 2 | 2 | all |" in line
-    assert "| S-CNN, seed 0, not finished |" in text
-    assert "1 of 2" in text
-    assert "alpha 1 is the prior (every epoch)" in text
+    assert line.endswith(f"| 2 | 50.00 | 1.50 | {said['table'][2]['difference']:+.2f} |")
+    assert "Not finished: seed 0, epoch 1 of 2: S-CNN " in text
+    assert "alpha 1 is the prior (every epoch)" in text.partition("## What was judged")[0]  # it can be judged
+
+
+FINDING = """
+[[findings]]
+says = "All is well."
+figure = "picture.png"
+rests = [{{ record = "mine", claim = "alpha 1 is the prior (every epoch)", verdict = "{verdict}" }}]
+[records.mine]
+title = "of my own"
+commit = "abc"
+note = "As expected."
+"""
+
+
+def test_the_page_opens_with_the_findings_as_long_as_their_verdicts_stand(record):
+    said = json.loads((record / "mine" / "experiment.json").read_text())
+    (verdict,) = (one["verdict"] for one in said["verdicts"])
+    (record / "findings.toml").write_text(FINDING.format(verdict=verdict))
+    assert run("results", "--check").exit_code == 1
+    assert run("results").exit_code == 0
+    text = (record / "README.md").read_text()
+    assert text.index("**All is well.**") < text.index("![All is well.](picture.png)") < text.index("## ")
+    assert "### mine: of my own" in text
+    assert "| abc |" in text.partition("## Where the runs come from")[2]
+    assert run("results", "--check").exit_code == 0
+    (record / "findings.toml").write_text(FINDING.format(verdict="fails" if verdict == "holds" else "holds"))
+    result = run("results", "--check")
+    assert result.exit_code == 2
+    assert f"which is now: {verdict}; say what the runs say" in result.stderr
+    (record / "findings.toml").write_text('[[findings]]\nsays = "x"')
+    assert "a finding without figure" in run("results").stderr
 
 
 def test_only_small_files_are_kept(record):
@@ -65,12 +100,10 @@ def test_a_page_that_says_something_else_is_found_out(record):
     assert run("results", "--check").exit_code == 0
     page = record / "README.md"
     good = page.read_text()
-    page.write_text(good.replace("50.00 +- 1.50", "50.01 +- 1.50"))
+    page.write_text(good.replace("| 50.00 | 1.50 |", "| 50.01 | 1.50 |"))
     result = run("results", "--check")
     assert result.exit_code == 1
     assert "is not what the runs give" in result.stderr
-    page.write_text(good.replace("# Results", "# Results\n\nText around the table is free."))
-    assert run("results", "--check").exit_code == 0
 
 
 def test_results_that_were_changed_are_found_out(record):
@@ -96,11 +129,31 @@ def test_a_damaged_file_and_a_bad_name_are_one_line(record):
     assert "give the name of a folder" in run("results", "--collect", "runs/mine", "--name", "../x").stderr
 
 
-def test_without_a_place_for_the_table_or_without_a_page(record):
-    (record / "README.md").write_text("nothing")
-    assert "put these two lines into it" in run("results").stderr
+def test_a_page_of_somebody_else_is_left_alone(record):
+    (record / "README.md").write_text("mine")
+    assert "was not written by this command; move what it says into" in run("results").stderr
+    assert (record / "README.md").read_text() == "mine"
     (record / "README.md").unlink()
     assert "cannot read" in run("results", "--check").stderr
+
+
+def test_figure_2_is_drawn_from_the_best_evidence():
+    """The short runs have a curve, and the paper's setting does not yet; with enough alphas it comes first."""
+    runs = find_runs([ROOT / "results"])
+    arm = figure2.best_arm(runs)
+    made = figure2.points(arm)
+    assert {len(curve) for curve in made["curves"].values()} >= {10}
+    prior = arm.score(None)
+    assert made["prior"] == {
+        "alpha": None, "accuracy": prior.mean / 100, "std": prior.std and prior.std / 100, "n": prior.n,
+    }  # fmt: skip
+    long = [run for run in runs if not lacking(run.config, Config(data="cifar10")) and run.config.network == "cnn"]
+    assert figure2.best_arm(long[:1]) is None or not figure2.lacking(arm)
+    paper = dataclasses.replace(arm.runs[0], config=Config(data="cifar10", lanes=arm.runs[0].config.lanes))
+    better = figure2.best_arm([*runs, paper])
+    assert figure2.described(better) == "100 epochs, the paper's setting, 1 seed"
+    labels = [figure2.figure(one).axes[0].get_legend_handles_labels()[1] for one in (arm, better)]
+    assert ["the paper" in own for own in labels] == [not figure2.lacking(arm), True]
 
 
 def test_the_record_of_this_repository_is_true():

@@ -198,7 +198,7 @@ def test_epochs_and_bias_are_means_over_the_seeds(runs, written):
 
 def test_series_share_alpha_0_and_differ_in_alpha_alone(runs):
     (arm,) = gather(arms_of(find_runs([runs / "main"])))
-    assert [series.name for series in arm.series] == ["once an epoch", "every step"]
+    assert [series.name for series in arm.series] == ["once per epoch", "every step"]
     assert [series.alphas for series in arm.series] == [[0, 1e-4, 1e-3, 1e-2, 0.1, 1], [0, 0.01, 1]]
     assert arm.series[0].means[0] == arm.series[1].means[0] == arm.models[1].mean
     assert arm.series[0].fit is not None
@@ -481,7 +481,7 @@ def check_latex(text: str) -> None:
 
 def test_the_svg_shows_the_paper_the_prior_and_the_fit(written):
     text = (written.with_suffix("") / "first-arm-alpha.svg").read_text()
-    for part in ("the paper", "S-CNN", "once an epoch", "every step", "points per decade"):
+    for part in ("the paper", "S-CNN", "once per epoch", "every step", "points per decade"):
         assert part in text
 
 
@@ -699,7 +699,7 @@ def shown(page, written):
 def test_the_charts_are_drawn(shown):
     alpha = shown.locator("#first-arm-alpha-chart")
     assert alpha.locator("svg .fit").count() == 1
-    assert alpha.locator(".plot circle").count() == 6  # once an epoch; every step has squares
+    assert alpha.locator(".plot circle").count() == 6  # once per epoch; every step has squares
     assert "S-CNN (the prior):" in alpha.locator(".legend").inner_text()
     assert "the paper" in alpha.locator(".legend").inner_text()
     titles = alpha.locator(".plot title").all_text_contents()

@@ -11,6 +11,7 @@ from typing import Any
 
 from imlp.errors import ConfigError, ImlpError, known
 from imlp.study.claims import CLAIMS, Verdict, judge
+from imlp.study.distance import lacking
 from imlp.study.scores import Arm, Score
 from imlp.train.config import Config, Lane, from_mapping, read
 from imlp.train.lane import lanes_of
@@ -79,16 +80,16 @@ class Experiment:
 
     def outcome(self, arms: Mapping[str, Arm], *, budget: str, command: str) -> dict[str, Any]:
         """What `experiment.json` holds: our numbers beside the paper's, and the verdicts."""
-        data = next(iter(arms.values())).config.data if arms else ""
-        paper = self.paper(data)
+        paper, far = self.paper(_data(arms)), self.lacking(arms)
         table, points = [], []
         for name, arm in arms.items():
             for score in arm.scores:
                 theirs = next((row for row in paper if row["arm"] == name and is_about(score, row["lane"])), None)
                 model = score.lane.title if score.lane else arm.prior_name
                 value, std = (theirs["value"], theirs["std"]) if theirs else (None, None)
-                difference = score.mean - value if value is not None else None
-                own = {"mean": score.mean, "std": score.std, "n": score.n}
+                comparable = value is not None and not far
+                difference = score.mean - value if comparable else None
+                own = {"mean": score.mean, "std": score.std, "interval": score.interval, "n": score.n}
                 table.append({
                     "arm": name, "model": model, **own, "paper": value, "paper_std": std, "difference": difference,
                 })  # fmt: skip
@@ -97,10 +98,26 @@ class Experiment:
         verdicts = [dataclasses.asdict(verdict) for verdict in self.judge(arms)]
         keys = [{"name": name, "key": arm.key} for name, arm in arms.items()]
         about = {"name": self.name, "title": self.title, "asks": self.asks, "budget": budget, "command": command}
+        about["lacking"] = far  # of the paper's setting
         return {**about, "arms": keys, "table": table, "verdicts": verdicts, "paper": points}
 
     def judge(self, arms: Mapping[str, Arm]) -> list[Verdict]:
-        return judge(self.content.get("claims", ()), arms)
+        """A verdict on each claim, by runs that are what it needs."""
+        deviations = [row["std"] for row in self.paper(_data(arms)) if row["std"] is not None]
+        claims = self.content.get("claims", ())
+        return judge(
+            claims, arms, lacking=lambda needed: self.lacking(arms, needed), assumed=max(deviations, default=None)
+        )
+
+    def lacking(self, arms: Mapping[str, Arm], budget: str = "paper") -> str:
+        """What the runs lack of a budget's setting ("790 of 39,100 steps"); nothing if they have it."""
+        if budget not in self.content["budgets"]:
+            return ""
+        data = _data(arms)
+        known = any(data in row for row in self.content.get("paper", ()))
+        plans = {plan.name: plan.base for plan in self.plans(budget, **({"data": data} if known else {}))}
+        found = (lacking(arm.config, plans[name]) for name, arm in arms.items() if name in plans)
+        return next(filter(None, found), "")
 
 
 def names() -> list[str]:
@@ -127,11 +144,17 @@ def read_experiment(name: str) -> Experiment:
         for claim in content.get("claims", ()):
             known(claim["kind"], CLAIMS, "kind of claim")
             claim["claim"]
+            if "needs" in claim:
+                known(claim["needs"], content["budgets"], "budget")
     except ImlpError as error:
         raise ConfigError(f"{path}: {error.problem}", error.remedy) from None
     except (KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{path} is not an experiment: {error} is missing or wrong", f"see {FOLDER}") from error
     return Experiment(name, content)
+
+
+def _data(arms: Mapping[str, Arm]) -> str:
+    return next(iter(arms.values())).config.data if arms else ""
 
 
 def _merged(*layers: Mapping[str, Any]) -> dict[str, Any]:

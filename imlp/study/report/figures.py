@@ -57,13 +57,14 @@ def written(figure: "Figure") -> dict[str, bytes]:
     return found
 
 
-def against_alpha(arm: ArmData) -> "Figure":
+def against_alpha(arm: ArmData, *, fits: bool = True) -> "Figure":
+    """Accuracy against alpha, each series with its spread and, with `fits`, its two lines."""
     figure, axes = _figure((8, 5))
     for k, series in enumerate(arm.series):
         colour, errors = f"C{k}", [std or 0 for std in series.stds]
         style: dict[str, Any] = {"color": colour, "marker": MARKERS[k % len(MARKERS)], "capsize": 3}
-        axes.errorbar(series.alphas, series.means, errors, label=series.name, linewidth=1, **style)
-        if series.fit:
+        axes.errorbar(series.alphas, series.means, errors, label=f"mixed {series.name}", linewidth=1, **style)
+        if series.fit and fits:
             ends = [min(a for a in series.alphas if a > 0), series.fit.alpha, max(series.alphas)]
             line = [series.fit(alpha) for alpha in ends]
             fit = f"two lines: {series.fit.left.slope:+.2f} (R² {series.fit.left.r2:.2f}), "

@@ -166,7 +166,7 @@ def _shades(lanes: Sequence[Lane]) -> dict[Lane, float]:
 
 def _cadence(lane: Lane, *, full: bool = False) -> str:
     """How often, and with `full` whatever else is not the default."""
-    often = {"epoch": "once an epoch", "step": "every step"}.get(lane.every, f"every {lane.every} steps")
+    often = {"epoch": "once per epoch", "step": "every step"}.get(lane.every, f"every {lane.every} steps")
     extras = dataclasses.replace(lane, alpha="1", every="epoch").title.removeprefix("I-MLP alpha 1").lstrip(", ")
     return ", ".join(filter(None, [often, extras if full else ""]))
 

@@ -25,9 +25,9 @@ OVER = {
     "schedule": "the kind of schedule and its alpha",
 }
 CADENCES = {
-    "epoch": "once an epoch",
+    "epoch": "once per epoch",
     "step": "every step",
-    "both": "once an epoch or every step, which was searched too",
+    "both": "once per epoch or every step, which was searched too",
 }
 MARKS = {"holds": "✓", "fails": "✗", "cannot tell": "?"}  # before the word, for those who see no colour
 DRAWN = (  # what the script needs of a model

@@ -208,11 +208,17 @@ def pairs(arm: ArmData, what: str, title: str, rows: Sequence[tuple[str, str]]) 
 def experiment(number: int, found: dict[str, Any]) -> Table:
     """Ours beside the paper's."""
     columns = [
-        Column("arm"), Column("model"), Column("mean, %", "percent"), Column("std", "percent"), Column("n", "count"),
+        Column("arm"), Column("model"), Column("mean, %", "percent"), Column("std", "percent"),
+        Column("95 % from", "percent"), Column("to", "percent"), Column("n", "count"),
         Column("paper, %", "percent"), Column("paper's std", "percent"), Column("difference", "difference"),
     ]  # fmt: skip
-    keys = ("arm", "model", "mean", "std", "n", "paper", "paper_std", "difference")
-    rows = [[row[key] for key in keys] for row in found["table"]]
+    rows = [
+        [
+            *(row[key] for key in ("arm", "model", "mean", "std")), *(row.get("interval") or (None, None)),
+            *(row[key] for key in ("n", "paper", "paper_std", "difference")),
+        ]
+        for row in found["table"]
+    ]  # fmt: skip
     return Table(f"experiment{number}", f"Ours and the paper's: {found['title']}", columns, rows)
 
 

@@ -1,0 +1,88 @@
+"""Figure 2 as the runs on record have it: accuracy against alpha with the CNN prior on CIFAR-10.
+
+The best evidence there is: runs at the paper's setting as soon as they have enough alphas, the longest ones until then.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from imlp.study import experiments
+from imlp.study.scores import Arm, arms_of
+from imlp.train.run_reader import Run
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NAME, ARM, DATA = "figure2-cnn", "CNN pair", "cifar10"
+FEWEST = 4  # alphas above 0 in one series, for it to be a curve
+
+
+def best_arm(runs: Sequence[Run]) -> Arm | None:
+    """The runs that show the curve best, wherever they lie; None if none do."""
+
+    def rank(arm: Arm) -> tuple[Any, ...]:
+        return not lacking(arm), _alphas(arm), arm.config.epochs * (arm.config.train_size or 10**9)
+
+    own = [run for run in runs if (run.config.network, run.config.data) == ("cnn", DATA)]
+    return max((arm for arm in arms_of(own) if _alphas(arm) >= FEWEST), key=rank, default=None)
+
+
+def lacking(arm: Arm) -> str:
+    """What the runs lack of the paper's setting; nothing if they have it."""
+    return experiments.read_experiment(NAME).lacking({ARM: arm})
+
+
+def described(arm: Arm) -> str:
+    """Length and seeds, in words."""
+    config, seeds = arm.config, max(score.n for score in arm.scores)
+    images = f" of {config.train_size:,} images" if config.train_size else ""
+    far = lacking(arm)
+    setting = f" ({far})" if far else ", the paper's setting"
+    return f"{config.epochs} epochs{images}{setting}, {seeds} {'seed' if seeds == 1 else 'seeds'}"
+
+
+def figure(arm: Arm) -> "Figure":
+    """Both cadences with their spread, the prior, and, at the paper's setting, the paper's points."""
+    from imlp.study.report import figures, gather
+
+    outcome = experiments.read_experiment(NAME).outcome({ARM: arm}, budget="paper", command="")
+    outcome["paper"] = [] if outcome["lacking"] else outcome["paper"]
+    (data,) = gather.gather([arm], [outcome])
+    made = figures.against_alpha(data, fits=False)
+    made.axes[0].set_title(f"CIFAR-10, CNN prior: {described(arm)}", fontsize=11)
+    return made
+
+
+def points(arm: Arm) -> dict[str, Any]:
+    """The same as numbers: by cadence the alphas with mean, standard deviation and number of seeds."""
+    zero = [score for score in arm.scores if score.alpha == 0][:1]
+    curves = {
+        base.every: [_point(score) for score in (*zero, *arm.scores_of(lanes))] for base, lanes in arm.series.items()
+    }
+    prior = arm.score(None)
+    return {"what": described(arm), "prior": _point(prior) if prior else None, "curves": curves}
+
+
+def _point(score: Any) -> dict[str, Any]:
+    return {"alpha": score.alpha, "accuracy": score.mean / 100, "std": score.std and score.std / 100, "n": score.n}
+
+
+def _alphas(arm: Arm) -> int:
+    return max((len(arm.scores_of(lanes)) for lanes in arm.series.values()), default=0)
+
+
+def write(folder: Path, runs: Sequence[Run]) -> list[str]:
+    """Draw `figure2.png` and `.svg` into a folder; their names, or nothing where there is no curve yet."""
+    from imlp.files import write_whole
+    from imlp.study.report.figures import written
+
+    arm = best_arm(runs)
+    if arm is None:
+        return []
+    names = []
+    for suffix, content in written(figure(arm)).items():
+        with write_whole(folder / f"figure2.{suffix}") as file:
+            file.write(content)
+        names.append(f"figure2.{suffix}")
+    return names

@@ -1,0 +1,186 @@
+"""The page of the results on record: what was found, what cannot be told yet, the numbers, where they come from.
+
+All of it is computed from the files of the runs, but for the sentences in `findings.toml` beside them. A finding there
+names the verdicts that it rests on, so it cannot outlive them.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from imlp.errors import ConfigError
+from imlp.study import figure2
+from imlp.study.archive import Record
+from imlp.study.claims import UNKNOWN
+from imlp.study.cost import duration
+from imlp.study.scores import PRIORS
+from imlp.train.config import read
+from imlp.train.run_reader import Run
+
+FINDINGS = "findings.toml"
+MARK = "<!-- computed by `python cli.py results`; sentences of your own go into findings.toml -->"
+KEYS = {"says": str, "figure": str, "rests": list}
+ABOUT = (
+    "This page is computed from the runs beside it (`python cli.py results`; `results --check` fails if it differs). "
+    "Accuracies are top-1 on the test images after the last epoch, in per cent; *std* is the standard deviation over "
+    "seeds, *95 %* the confidence interval of the mean by Student's t, for three seeds or more."
+)
+RULE = (
+    "A claim *holds* or *fails* by runs of the length that it is about, and by differences above the spread (the "
+    "root of the sum of the two variances over seeds); otherwise nobody can tell yet."
+)
+
+
+def page(folder: Path, records: Sequence[Record]) -> str:
+    """The whole page in Markdown."""
+    given = read(folder / FINDINGS) if (folder / FINDINGS).exists() else {}
+    notes = given.get("records", {})
+    records = sorted(records, key=lambda record: record.lacking != "")  # the paper's setting first
+    parts = [
+        f"{MARK}\n\n# Results",
+        *_findings(folder, given.get("findings", []), records),
+        *_figure2(records),
+        "## What was judged, and what cannot be told yet",
+        RULE,
+        _open(records),
+        *(_note(folder, record, notes.get(record.name, {})) for record in records),
+        *([given["missing"].strip()] if "missing" in given else []),
+        "## The numbers",
+        ABOUT,
+        *(_numbers(record) for record in records),
+        "## The verdicts in full",
+        *(_verdicts(record) for record in records if record.verdicts),
+        "## Where the runs come from",
+        _origins(records, notes),
+    ]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _findings(folder: Path, given: Sequence[dict[str, Any]], records: Sequence[Record]) -> list[str]:
+    """Each finding in bold with its evidence and its picture; without a file of them, the verdicts themselves."""
+    found: list[str] = []
+    for finding in given:
+        evidence = []
+        for key, kind in KEYS.items():
+            if not isinstance(finding.get(key), kind):
+                raise ConfigError(f"{folder / FINDINGS}: a finding without {key}", "give it, and see the others there")
+        for rest in finding["rests"]:
+            verdict = _named(records, rest["record"], rest["claim"])
+            if verdict is None or verdict["verdict"] != rest["verdict"]:
+                now = verdict["verdict"] if verdict else "not on record"
+                problem = f"{folder / FINDINGS}: {finding['says']!r:.60} rests on {rest['claim']!r} in {rest['record']}"
+                raise ConfigError(f"{problem}, which is now: {now}", "say what the runs say")
+            evidence.append(f"- *{verdict['verdict']}*: {verdict['claim']} (`{rest['record']}`). {_sentence(verdict)}")
+        picture = f"![{finding.get('alt', finding['says'])}]({finding['figure']})"
+        found += [f"**{finding['says']}**", picture, "\n".join(evidence)]
+    if not given:
+        decided = [(r.name, v) for r in records for v in r.verdicts if v["verdict"] != UNKNOWN]
+        found = [f"- *{v['verdict']}*: {v['claim']} (`{name}`). {_sentence(v)}" for name, v in decided]
+        found = ["\n".join(found)] if found else ["No claim can be judged by what is on record."]
+    return found
+
+
+def _named(records: Iterable[Record], name: str, claim: str) -> dict[str, str] | None:
+    own = (verdict for record in records if record.name == name for verdict in record.verdicts)
+    return next((verdict for verdict in own if verdict["claim"] == claim), None)
+
+
+def _figure2(records: Sequence[Record]) -> list[str]:
+    arm = figure2.best_arm([run for record in records for run in record.runs])
+    if arm is None:
+        return []
+    what = f"Accuracy against alpha with the CNN prior on CIFAR-10: {figure2.described(arm)}."
+    return ["## Figure 2, as far as it is on record", what, "![Accuracy against alpha](figure2.png)"]
+
+
+def _open(records: Sequence[Record]) -> str:
+    rows = []
+    for record in records:
+        verdicts = [verdict["verdict"] for verdict in record.verdicts]
+        counts = [str(verdicts.count(which)) for which in ("holds", "fails", UNKNOWN)]
+        title = record.outcomes[0]["title"] if record.said else "runs without an experiment"
+        rows.append([record.name, title, *counts, record.lacking or "nothing: the paper's setting"])
+    return _table(["runs", "what they ask", "hold", "fail", "cannot tell", "they lack"], rows)
+
+
+def _note(folder: Path, record: Record, about: dict[str, str]) -> str:
+    if not about.get("note"):
+        return ""
+    shown = about.get("figure", "")
+    picture = f"\n\n![{record.name}]({shown})" if shown and (folder / shown).exists() else ""
+    return f"### {record.name}: {about.get('title', '')}\n\n{about['note'].strip()}{picture}"
+
+
+def _numbers(record: Record) -> str:
+    """A table for each arm's models, and where a run that is not finished has come to."""
+    rows: dict[tuple[str, str], list[str]] = {}
+    compared = any(row["difference"] is not None for outcome in record.outcomes for row in outcome["table"])
+    for outcome in record.outcomes:
+        several = len(outcome["arms"]) > 1
+        for row in outcome["table"]:
+            model = f"{row['arm']}: {row['model']}" if several else row["model"]
+            cells = [_number(row["mean"]), _number(row["std"])]
+            cells.append("{:.2f} to {:.2f}".format(*row["interval"]) if row["interval"] else "")
+            cells += [str(row["n"]), _number(row["paper"]), _number(row["paper_std"])]
+            cells += [f"{row['difference']:+.2f}" if row["difference"] is not None else ""] if compared else []
+            known = rows.get((row["arm"], row["model"]))
+            if known is None or row["paper"] is not None:
+                rows[row["arm"], row["model"]] = [model, *cells]
+    columns = ["model", "ours", "std", "95 %", "seeds", "paper", "its std", *(["difference"] if compared else [])]
+    body = [*rows.values()] or [row for run in record.runs if run.result for row in _alone(run)]
+    parts = [f"**{record.name}**{f' ({record.lacking})' if record.lacking else ''}"]
+    parts += [_table(columns, body)] if body else []
+    return "\n\n".join([*parts, *(text for run in record.runs if run.result is None for text in _unfinished(run))])
+
+
+def _alone(run: Run) -> list[list[str]]:
+    """The models of a run that no experiment asks about."""
+    names = {"prior": PRIORS.get(run.config.network, "prior")}
+    own = run.result["models"] if run.result else ()
+    return [[names.get(m["lane"], m["name"]), _number(100 * m["test_accuracy"]), "", "", "1", "", ""] for m in own]
+
+
+def _unfinished(run: Run) -> list[str]:
+    """Where each model of a run has come to that is not finished."""
+    done, config = max((row["epoch"] for row in run.rows), default=0), run.config
+    names = {"prior": PRIORS.get(config.network, "prior")}
+    last = [row for row in run.rows if row["epoch"] == done]
+    models = ", ".join(f"{names.get(row['lane'], row['name'])} {_number(100 * row['test_accuracy'])}" for row in last)
+    return [f"Not finished: seed {config.seed}, epoch {done} of {config.epochs}{f': {models}' if models else ''}."]
+
+
+def _verdicts(record: Record) -> str:
+    lines = [f"- *{v['verdict']}*: {v['claim']}. {_sentence(v)}" for v in record.verdicts]
+    return "\n".join([f"**{record.name}**", "", *lines])
+
+
+def _origins(records: Sequence[Record], notes: dict[str, Any]) -> str:
+    rows = []
+    for record in records:
+        run, env, config = record.runs[0], record.runs[0].env, record.runs[0].config
+        command = record.said["command"] if record.said else env.get("command", "")
+        command = f"python {command}" if command.startswith("cli.py") else command
+        times = duration(60 * max(1, round(sum(one.seconds for one in record.runs) / 60)))
+        versions = [str(env.get(key, "")) for key in ("python", "torch", "numpy")]
+        commit = notes.get(record.name, {}).get("commit", "")
+        images = f"{config.train_size:,}" if config.train_size else "all"
+        started = str(env.get("started", ""))[:10]
+        rows.append([
+            record.name, f"`{command}`", started, times, str(run.config.epochs), images, commit,
+            f"{env.get('system', '')}, {env.get('threads', '')} threads", *versions,
+        ])  # fmt: skip
+    titles = ["runs", "command", "began", "wall time", "epochs", "images", "commit", "machine"]
+    return _table([*titles, "Python", "torch", "NumPy"], rows)
+
+
+def _sentence(verdict: dict[str, str]) -> str:
+    return f"{verdict['because'][0].upper()}{verdict['because'][1:]}."
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
