@@ -23,20 +23,21 @@ NAMES = ("reference", "accel")
 
 
 class Backend(Protocol[Array]):
-    """The verbs. Shapes: `W (M_out, M_in)` or a stack of lanes `(L, M_out, M_in)`, `x (N, M_in)`, `y (N, M_out)`."""
+    """The verbs. Shapes: `W (M_out, M_in)` or a stack of lanes `(L, M_out, M_in)`, `x (N, M_in)`, `y (N, M_out)`.
 
-    def matrix(self, spec: Spec, weight: Array | None = None, *, layout: str | None = None) -> Array:
+    A `weight` is an array; a mapping from names to arrays if the noun has several parameters; None if it has none.
+    """
+
+    def matrix(self, spec: Spec, weight: Any = None, *, layout: str | None = None) -> Array:
         """`W_P (M_out, M_in)`, `layout="sparse"` (the reference's default) or `"dense"` (accel's)."""
 
     def expand_bias(self, spec: Spec, bias: Array | None) -> Array:
         """The bias of the dense layer `(M_out,)` from the small one."""
 
-    def apply(self, spec: Spec, weight: Array | None, bias: Array | None, x: Array) -> Array:
+    def apply(self, spec: Spec, weight: Any, bias: Array | None, x: Array) -> Array:
         """The structured layer on a batch, `x W_P^T + b`."""
 
-    def interpolate(
-        self, dense: Array, spec: Spec, weight: Array | None, alpha: Any, *, mode: str = "interpolate"
-    ) -> Array:
+    def interpolate(self, dense: Array, spec: Spec, weight: Any, alpha: Any, *, mode: str = "interpolate") -> Array:
         """`(1 - alpha) W + alpha W_P`, or `W + alpha W_P` with `mode="add"`; one alpha, or one per lane."""
 
     def adjoint(self, spec: Spec, dense: Array) -> Any:
@@ -45,7 +46,7 @@ class Backend(Protocol[Array]):
     def adjoint_bias(self, spec: Spec, dense_bias: Array) -> Any:
         """The transpose of `b -> expand_bias(b)`: turns a gradient `(M_out,)` or `(L, M_out)` into one of `b`."""
 
-    def project(self, dense: Array, spec: Spec) -> Array | None:
+    def project(self, dense: Array, spec: Spec) -> Any:
         """The weight whose matrix is nearest to `W` in least squares."""
 
     def to_numpy(self, array: Array) -> np.ndarray:
@@ -110,7 +111,7 @@ class Backend(Protocol[Array]):
     ) -> Model:
         """The model that `export` wrote."""
 
-    def measure(self, dense: Array, spec: Spec, weight: Array) -> tuple[Array, Array]:
+    def measure(self, dense: Array, spec: Spec, weight: Any) -> tuple[Array, Array]:
         """The bias meter: the share of `W` in the prior's subspace, and its distance from the prior's weight."""
 
     def place(self, array: Any, *, device: Any = None) -> Array:

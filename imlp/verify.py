@@ -40,12 +40,14 @@ def layer_errors(
     dense = init.dense_weight(spec, rng=rng)
     x, dy = (rng.standard_normal((2, size)) for size in reversed(spec.matrix_shape))
 
-    def on_device(array: np.ndarray | None) -> Any:
-        return None if array is None else torch.tensor(array, dtype=getattr(torch, dtype), device=device)
+    def on_device(array: Any) -> Any:
+        return _each(array, lambda own: torch.tensor(own, dtype=getattr(torch, dtype), device=device))
 
-    def rounded(array: np.ndarray | None) -> Any:
+    def rounded(array: Any) -> Any:
         """What the device really holds, so that only the computing is compared."""
-        return None if array is None else accel.to_numpy(on_device(array)).astype(np.float64)
+        return _each(on_device(array), lambda own: accel.to_numpy(own).astype(np.float64))
+
+    fitted = bool(spec.parameters) and spec.linear  # what is not linear has no adjoint, projection or gradient
 
     w, b, W, xs, dys = map(rounded, (weight, bias, dense, x, dy))
     checks: dict[str, Callable[[], list[tuple[Any, Any]]]] = {
@@ -54,8 +56,10 @@ def layer_errors(
         "apply": lambda: [
             (accel.apply(spec, *map(on_device, (weight, bias, x))), reference.apply(spec, w, b, xs)),
         ],
-        "gradients": lambda: list(
-            zip(_gradients(accel, spec, w, b, xs, dys, on_device), _adjoints(spec, w, xs, dys), strict=True)
+        "gradients": lambda: (
+            list(zip(_gradients(accel, spec, w, b, xs, dys, on_device), _adjoints(spec, w, b, xs, dys), strict=True))
+            if spec.linear
+            else []
         ),
         "interpolate": lambda: [
             (accel.interpolate(on_device(dense), spec, on_device(weight), 0.3), reference.interpolate(W, spec, w, 0.3))
@@ -67,10 +71,10 @@ def layer_errors(
             )
         ],
         "adjoint": lambda: (
-            [] if weight is None else [(accel.adjoint(spec, on_device(dense)), reference.adjoint(spec, W))]
+            _by_name(spec, accel.adjoint(spec, on_device(dense)), reference.adjoint(spec, W)) if fitted else []
         ),
         "project": lambda: (
-            [] if weight is None else [(accel.project(on_device(dense), spec), reference.project(W, spec))]
+            _by_name(spec, accel.project(on_device(dense), spec), reference.project(W, spec)) if fitted else []
         ),
     }
     return {
@@ -116,7 +120,22 @@ def network_errors(network: Network, *, dtype: str = "float32", device: str = "c
 
 def _weight_beside(gradients: dict[str, np.ndarray], name: str) -> np.ndarray:
     """The gradient to compare with: that of a bias is zero but for rounding where a norm takes the bias away again."""
-    return gradients[f"{name.rpartition('.')[0]}.weight"]
+    layer = name.rpartition(".")[0]
+    own = [each for each in gradients if each.rpartition(".")[0] == layer and each != f"{layer}.bias"]
+    return np.concatenate([gradients[each].ravel() for each in own])
+
+
+def _each(array: Any, convert: Callable[[Any], Any]) -> Any:
+    """`convert` of an array, or of each in a mapping; None stays None."""
+    if isinstance(array, dict):
+        return {name: convert(own) for name, own in array.items()}
+    return None if array is None else convert(array)
+
+
+def _by_name(spec: Spec, fast: Any, slow: Any) -> list[tuple[Any, Any]]:
+    """The parameters of two weights in pairs."""
+    fast, slow = spec.named(fast), spec.named(slow)
+    return [(fast[name], slow[name]) for name in slow]
 
 
 def _difference(fast: np.ndarray, slow: np.ndarray, scale: np.ndarray | None = None) -> float:
@@ -127,20 +146,19 @@ def _difference(fast: np.ndarray, slow: np.ndarray, scale: np.ndarray | None = N
     return float(np.abs(fast - slow).max(initial=0) / max(largest, 1e-30))
 
 
-def _gradients(accel: Backend[Any], spec: Spec, *numbers: Any) -> list[Any]:
-    """Autograd's gradients of `apply`: for weight and bias (where there are any) and input."""
+def _gradients(accel: Backend[Any], spec: Spec, weight: Any, bias: Any, x: Any, dy: Any, on_device: Any) -> list[Any]:
+    """Autograd's gradients of `apply`: for the parameters and the bias (where there are any) and the input."""
     import torch
 
-    *arrays, dy, on_device = numbers
-    leaves = [on_device(array) for array in arrays]
-    wanted = [leaf.requires_grad_() for leaf in leaves if leaf is not None]
-    product = (accel.apply(spec, *leaves) * on_device(dy)).sum()  # a number: torch loads sympy for anything else
+    arrays, b, xs = spec.named(on_device(weight)), on_device(bias), on_device(x)
+    wanted = [leaf.requires_grad_() for leaf in (*arrays.values(), b, xs) if leaf is not None]
+    y = accel.apply(spec, spec.unnamed(arrays), b, xs)
+    product = (y * on_device(dy)).sum()  # a number: torch loads sympy for anything else
     return list(torch.autograd.grad(product, wanted))
 
 
-def _adjoints(spec: Spec, weight: Any, x: np.ndarray, dy: np.ndarray) -> list[np.ndarray]:
-    """The same from the matrix: `dw` sums `dy^T x` over the entries that each number fills, `dx = dy W_P`."""
-    dx = dy @ reference.matrix(spec, weight)
-    if spec.weight_shape is None or spec.bias_shape is None:
-        return [dx]
-    return [reference.adjoint(spec, dy.T @ x), reference.adjoint_bias(spec, dy.sum(0)), dx]
+def _adjoints(spec: Spec, weight: Any, bias: Any, x: np.ndarray, dy: np.ndarray) -> list[np.ndarray]:
+    """The same from the matrix: `dw = adjoint(dy^T x)`, `db` likewise, `dx = dy W_P`."""
+    own = spec.named(reference.adjoint(spec, dy.T @ x)).values()
+    small = [] if bias is None else [reference.adjoint_bias(spec, dy.sum(0))]
+    return [*own, *small, dy @ reference.matrix(spec, weight)]

@@ -1,39 +1,41 @@
 """A chain: its parts one after the other, and the core's diagonals moved by the permutations around it."""
 
+from collections.abc import Callable
 from functools import lru_cache
 
 from imlp.accel import convolution, patchify, shared, transpose
 from imlp.accel.diagonals import Axis, Diagonal, Digit, permute_columns, permute_rows
 from imlp.spec import Chain, Conv, Patchify, Shared, Spec, Transpose
 
+DIAGONALS: dict[type[Spec], Callable[..., list[Diagonal]]] = {Conv: convolution.diagonals, Shared: shared.diagonals}
+DIGITS: dict[type[Spec], Callable[..., list[Digit]]] = {Patchify: patchify.digits, Transpose: transpose.digits}
+
 
 @lru_cache(maxsize=1024)
-def diagonals(spec: Spec) -> tuple[Diagonal, ...]:
-    """The diagonals of any spec. A permutation's weight is a single 1, repeated."""
-    parts = spec.parts if isinstance(spec, Chain) else (spec,)
-    core = next((k for k, part in enumerate(parts) if part.n_parameters), 0)
-    found = _diagonals(parts[core])
-    for part in reversed(parts[:core]):
+def diagonals(spec: Spec) -> tuple[Diagonal, ...] | None:
+    """The diagonals of a spec; None if those of a part are not known. A permutation's weight is one 1, repeated."""
+    before, core, after = split_at_core(spec)
+    if type(core) not in DIAGONALS | DIGITS or any(type(part) not in DIGITS for part in (*before, *after)):
+        return None
+    found = DIAGONALS[type(core)](core) if type(core) in DIAGONALS else [_diagonal(digits(core))]
+    for part in reversed(before):
         found = permute_columns(found, digits(part))
-    for part in parts[core + 1 :]:
+    for part in after:
         found = permute_rows(found, digits(part))
     return tuple(diagonal.without_single_axes() for diagonal in found)
 
 
-def _diagonals(part: Spec) -> list[Diagonal]:
-    match part:
-        case Conv():
-            return convolution.diagonals(part)
-        case Shared():
-            return shared.diagonals(part)
-    return [Diagonal(tuple(Axis(digit.size, 0, digit.output, digit.input) for digit in digits(part)))]
+def split_at_core(spec: Spec) -> tuple[tuple[Spec, ...], Spec, tuple[Spec, ...]]:
+    """The parts before the one with parameters, that one (the first, if none has any), and the parts after it."""
+    parts = spec.parts if isinstance(spec, Chain) else (spec,)
+    at = next((k for k, part in enumerate(parts) if part.parameters), 0)
+    return parts[:at], parts[at], parts[at + 1 :]
 
 
 def digits(spec: Spec) -> list[Digit]:
     """The digits of a permutation."""
-    match spec:
-        case Patchify():
-            return patchify.digits(spec)
-        case Transpose():
-            return transpose.digits(spec)
-    raise TypeError(f"{type(spec).__name__} is not a permutation of imlp.spec")
+    return DIGITS[type(spec)](spec)
+
+
+def _diagonal(found: list[Digit]) -> Diagonal:
+    return Diagonal(tuple(Axis(digit.size, 0, digit.output, digit.input) for digit in found))

@@ -23,6 +23,11 @@ def apply(spec: Conv, weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:
     return y.flatten(1)
 
 
+def expand(spec: Conv, bias: Tensor) -> Tensor:
+    _, h_out, w_out = spec.out_shape
+    return bias.repeat_interleave(h_out * w_out)
+
+
 def diagonals(spec: Conv) -> list[Diagonal]:
     (c_in, h_in, w_in), (c_out, h_out, w_out), g = spec.in_shape, spec.out_shape, spec.groups
     (k_y, k_x), (s_y, s_x), d_y = spec.kernels, spec.strides, spec.dilations[0]

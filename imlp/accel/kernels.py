@@ -5,6 +5,7 @@ imported only then, or by `describe`. One launch per lane, with keep and alpha a
 device.
 """
 
+from collections.abc import Callable
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,9 @@ SUFFIX = {torch.float32: "f32", torch.float64: "f64"}
 PATCHIFY, UNPATCHIFY, TRANSPOSE = 1, 2, 3
 
 
-def usable(dense: Tensor) -> bool:
-    """Whether `interpolate` takes the fused kernel for this tensor."""
-    return dense.is_cuda and dense.dtype in SUFFIX and status()[0]
+def usable(dense: Tensor, spec: Spec) -> bool:
+    """Whether `interpolate` takes the fused kernel for this tensor and layer."""
+    return dense.is_cuda and dense.dtype in SUFFIX and geometry(spec) is not None and status()[0]
 
 
 @cache
@@ -66,7 +67,7 @@ def interpolate(dense: Tensor, spec: Spec, weight: Tensor, keep: float, alpha: f
     """`W <- keep W + alpha W_P` for one contiguous matrix on CUDA."""
     import cupy
 
-    name, numbers = geometry(spec)
+    name, numbers = geometry(spec) or ("", ())  # never None where `usable`
     kernel = _module().get_function(f"{name}_{SUFFIX[dense.dtype]}")
     m_out, m_in = spec.matrix_shape
     grid = (-(-m_in // THREADS), min(m_out, 65535))
@@ -79,49 +80,51 @@ def interpolate(dense: Tensor, spec: Spec, weight: Tensor, keep: float, alpha: f
     torch.autograd.graph.increment_version(dense)  # so that autograd notices the write
 
 
-def geometry(spec: Spec) -> tuple[str, tuple[int, ...]]:
-    """The kernel's name and the whole numbers that it reads, in the order that `kernels.cu` names.
+@lru_cache(maxsize=1024)
+def geometry(spec: Spec) -> tuple[str, tuple[int, ...]] | None:
+    """The kernel's name and the whole numbers that it reads, in the order of `kernels.cu`; None if there is no kernel.
 
     >>> geometry(Chain(Transpose(16, 128), Shared(128, 16, 16)))
     ('shared_layer', (2048, 2048, 1, 0, 16, 16, 3, 16, 128, 0, 0))
     """
     parts = spec.parts if isinstance(spec, Chain) else (spec,)
-    core = next((k for k, part in enumerate(parts) if part.n_parameters), len(parts))
-    before = [_stage(part) for part in parts[:core]]
-    after = [_inverse_stage(part) for part in reversed(parts[core + 1 :])]
-    name, own = _own(parts[core] if core < len(parts) else None)
-    stages = [number for stage in (*before, *after) for number in stage]
-    return name, (*spec.matrix_shape, len(before), len(after), *own, *stages)
+    at = next((k for k, part in enumerate(parts) if part.parameters), len(parts))
+    before, core, after = parts[:at], parts[at : at + 1], parts[at + 1 :]
+    if any(type(part) not in STAGES for part in (*before, *after)) or any(type(part) not in CORES for part in core):
+        return None
+    name, own = CORES[type(core[0])](core[0]) if core else ("permutation", ())
+    stages = [STAGES[type(part)](part) for part in before]
+    stages += [_inverse(STAGES[type(part)](part)) for part in reversed(after)]
+    flat = [number for stage in stages for number in stage]
+    return name, (*spec.matrix_shape, len(before), len(after), *own, *flat)
 
 
-def _own(core: Spec | None) -> tuple[str, tuple[int, ...]]:
-    match core:
-        case None:
-            return "permutation", ()
-        case Shared():
-            return "shared_layer", (core.out_features, core.in_features)
-        case Conv():
-            (c_in, *image), (c_out, *output), g = core.in_shape, core.out_shape, core.groups
-            steps = (*core.kernels, *core.strides, *core.paddings, *core.dilations)
-            return "convolution", (*image, *output, *steps, c_out // g, c_in // g)
-    raise TypeError(f"{type(core).__name__} is not a spec of imlp.spec")
+def _shared(core: Shared) -> tuple[str, tuple[int, ...]]:
+    return "shared_layer", (core.out_features, core.in_features)
 
 
-def _stage(spec: Spec) -> tuple[int, ...]:
-    """How a column's index changes on its way through a permutation."""
-    match spec:
-        case Patchify():
-            return PATCHIFY, spec.channels, spec.height, spec.width, spec.patch
-        case Transpose():
-            return TRANSPOSE, spec.rows, spec.cols, 0, 0
-    raise TypeError(f"{type(spec).__name__} is not a permutation of imlp.spec")
+def _window(core: Conv) -> tuple[str, tuple[int, ...]]:
+    (c_in, *image), (c_out, *output), g = core.in_shape, core.out_shape, core.groups
+    steps = (*core.kernels, *core.strides, *core.paddings, *core.dilations)
+    return "convolution", (*image, *output, *steps, c_out // g, c_in // g)
 
 
-def _inverse_stage(spec: Spec) -> tuple[int, ...]:
+def _patchify(spec: Patchify) -> tuple[int, ...]:
+    return PATCHIFY, spec.channels, spec.height, spec.width, spec.patch
+
+
+def _transpose(spec: Transpose) -> tuple[int, ...]:
+    return TRANSPOSE, spec.rows, spec.cols, 0, 0
+
+
+def _inverse(stage: tuple[int, ...]) -> tuple[int, ...]:
     """The way back, from a row of `W` to a row of the core."""
-    if isinstance(spec, Transpose):
-        return TRANSPOSE, spec.cols, spec.rows, 0, 0
-    return UNPATCHIFY, *_stage(spec)[1:]
+    kind, a, b, *rest = stage
+    return (TRANSPOSE, b, a, *rest) if kind == TRANSPOSE else (UNPATCHIFY, a, b, *rest)
+
+
+CORES: dict[type[Spec], Callable[..., tuple[str, tuple[int, ...]]]] = {Shared: _shared, Conv: _window}
+STAGES: dict[type[Spec], Callable[..., tuple[int, ...]]] = {Patchify: _patchify, Transpose: _transpose}
 
 
 @cache

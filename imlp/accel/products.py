@@ -204,7 +204,7 @@ def products_for(spec: Spec, device: torch.device) -> Products | None:
     >>> products_for(Conv((256, 2, 2), 256, kernel=3, padding=1), torch.device("cpu")).__name__
     'Quads'
     """
-    if not isinstance(spec, Conv) or spec.groups > 1:
+    if type(spec) is not Conv or spec.groups > 1:
         return None
     if (spec.in_shape[1:], spec.kernels, spec.strides, spec.paddings, spec.dilations) == Quads.GEOMETRY:
         return Quads

@@ -37,7 +37,7 @@ LEAST = 2**18  # numbers in `W`; views are done with fewer before it is compiled
 
 def usable(dense: Tensor, spec: Spec) -> bool:
     """Whether `interpolate` takes this path."""
-    fits = isinstance(spec, Conv) and dense.device.type == "cpu" and dense.dtype in TYPES
+    fits = type(spec) is Conv and dense.device.type == "cpu" and dense.dtype in TYPES
     return fits and spec.matrix_shape[0] * spec.matrix_shape[1] >= LEAST and status()[0]
 
 

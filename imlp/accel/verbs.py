@@ -2,13 +2,11 @@
 
 `interpolate` scales `W` once and adds the small weight to its diagonals; `project` averages over them; `apply` runs the
 layer natively. On CUDA, `interpolate` is one fused kernel where CuPy works; on the CPU, for a convolution and where
-there is a compiler, one pass in C.
+there is a compiler, one pass in C. A noun without diagonals takes the default of `entries`.
 """
 
-import warnings
-from collections.abc import Iterator
+from collections.abc import Callable
 from functools import lru_cache
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -16,13 +14,23 @@ import torch
 from torch import Tensor
 
 from imlp import checks
-from imlp.accel import convolution, kernels, patchify, rows, shared, transpose
-from imlp.accel.chain import diagonals
+from imlp.accel import convolution, entries, kernels, patchify, rows, shared, transpose
+from imlp.accel.chain import diagonals, split_at_core
+from imlp.accel.views import entries_filled, sparse, views
 from imlp.errors import ArrayError
-from imlp.spec import Chain, Conv, Patchify, Shared, Spec, Transpose
+from imlp.spec import Chain, Conv, Patchify, Permutation, Shared, Spec, Transpose
+from imlp.spec.linear_map import split
+
+APPLY: dict[type[Spec], Callable[..., Tensor]] = {
+    Conv: convolution.apply,
+    Patchify: patchify.apply,
+    Transpose: transpose.apply,
+    Shared: shared.apply,
+}
+EXPAND: dict[type[Spec], Callable[..., Tensor]] = {Conv: convolution.expand, Shared: shared.expand}
 
 
-def matrix(spec: Spec, weight: Tensor | None = None, *, layout: str | None = None) -> Tensor:
+def matrix(spec: Spec, weight: Any = None, *, layout: str | None = None) -> Tensor:
     """`W_P (M_out, M_in)` as a dense tensor, or as a sparse CSR tensor with `layout="sparse"`, for the large ones.
 
     It has the weight's dtype and device; a permutation has torch's default ones.
@@ -32,13 +40,15 @@ def matrix(spec: Spec, weight: Tensor | None = None, *, layout: str | None = Non
             [0., 7.]])
     """
     checks.layout_known(layout)
-    check_weight(spec, weight)
-    weight = torch.ones(()) if weight is None else weight.resolve_neg()
+    arrays = arrays_of(spec, weight)
+    if diagonals(spec) is None:
+        return entries.matrix(spec, arrays, like=torch.empty(0), sparse=layout == "sparse")
+    numbers = next(iter(arrays.values()), torch.ones(()))
     if layout == "sparse":
-        return _sparse(spec, weight.contiguous())
-    w_p = weight.new_zeros(spec.matrix_shape)
-    for entries, numbers in _views(w_p, spec, weight):
-        entries.copy_(numbers)
+        return sparse(spec, numbers.contiguous())
+    w_p = numbers.new_zeros(spec.matrix_shape)
+    for places, own in views(w_p, spec, numbers):
+        places.copy_(own)
     return w_p
 
 
@@ -52,17 +62,19 @@ def expand_bias(spec: Spec, bias: Tensor | None) -> Tensor:
     if bias is None:
         return torch.zeros(spec.matrix_shape[0])
     check_weight(spec, bias, "bias")
-    parts = spec.parts if isinstance(spec, Chain) else (spec,)
-    core = next(k for k, part in enumerate(parts) if part.n_parameters)
-    match parts[core]:
-        case Conv(out_shape=(_, h_out, w_out)):
-            expanded = bias.repeat_interleave(h_out * w_out)
-        case Shared(rows=rows):
-            expanded = bias.repeat(rows)
-    return expanded if core + 1 == len(parts) else _apply(Chain(*parts[core + 1 :]), None, None, expanded[None])[0]
+    _, core, after = split_at_core(spec)
+    known = EXPAND.get(type(core))
+    expanded = bias[_bias_index(core, bias.device)] if known is None else known(core, bias)
+    return _apply(Chain(*after), {}, None, expanded[None])[0] if after else expanded
 
 
-def apply(spec: Spec, weight: Tensor | None, bias: Tensor | None, x: Tensor) -> Tensor:
+@lru_cache(maxsize=1024)
+@torch.inference_mode(False)  # autograd refuses what was made in such a mode
+def _bias_index(spec: Spec, device: torch.device) -> Tensor:
+    return torch.as_tensor(np.array(spec.bias_index, dtype=np.int64), device=device)
+
+
+def apply(spec: Spec, weight: Any, bias: Tensor | None, x: Tensor) -> Tensor:
     """The layer on a batch `x (N, M_in)`, natively: `conv2d`, `linear`, or a reshape; autograd goes through.
 
     >>> apply(Transpose(2, 3), None, None, torch.arange(6.0)[None])
@@ -70,31 +82,26 @@ def apply(spec: Spec, weight: Tensor | None, bias: Tensor | None, x: Tensor) -> 
     """
     check_tensor(x, "the input")
     checks.input_fits(spec, x.shape)
-    check_weight(spec, weight, beside=x)
+    arrays = arrays_of(spec, weight, beside=x)
     if bias is not None:
         check_weight(spec, bias, "bias", beside=x)
-    return _apply(spec, weight, bias, x)
+    return _apply(spec, arrays, bias, x)
 
 
-def _apply(spec: Spec, weight: Any, bias: Tensor | None, x: Tensor) -> Tensor:
-    match spec:
-        case Conv():
-            return convolution.apply(spec, weight, bias, x)
-        case Patchify():
-            return patchify.apply(spec, x)
-        case Transpose():
-            return transpose.apply(spec, x)
-        case Shared():
-            return shared.apply(spec, weight, bias, x)
-        case Chain():
-            for part in spec.parts:
-                x = _apply(part, weight, bias, x)
-            return x
-    raise TypeError(f"{type(spec).__name__} is not a spec of imlp.spec")
+def _apply(spec: Spec, arrays: dict[str, Tensor], bias: Tensor | None, x: Tensor) -> Tensor:
+    if isinstance(spec, Chain):
+        for part in spec.parts:
+            x = _apply(part, arrays, bias, x) if part.parameters else _apply(part, {}, None, x)
+        return x
+    known = APPLY.get(type(spec))
+    if known is not None:
+        return known(spec, *arrays.values(), bias, x) if spec.parameters else known(spec, x)
+    y = entries.apply(spec, arrays, x)
+    return y if bias is None else y + expand_bias(spec, bias)
 
 
 @torch.no_grad()
-def interpolate(dense: Tensor, spec: Spec, weight: Tensor | None, alpha: Any, *, mode: str = "interpolate") -> Tensor:
+def interpolate(dense: Tensor, spec: Spec, weight: Any, alpha: Any, *, mode: str = "interpolate") -> Tensor:
     """`W <- (1 - alpha) W + alpha W_P`, or `W + alpha W_P` with `mode="add"`: in place, and returned.
 
     `dense` is one contiguous matrix `(M_out, M_in)`, or a stack of lanes `(L, M_out, M_in)` with one alpha for all or
@@ -106,26 +113,30 @@ def interpolate(dense: Tensor, spec: Spec, weight: Tensor | None, alpha: Any, *,
             [0.5000, 2.0000]])
     """
     _check_dense(spec, dense)
-    check_weight(spec, weight, beside=dense)
+    arrays = arrays_of(spec, weight, beside=dense)
     checks.mode_known(mode)
     if dense.is_neg():
         remedy = "pass W.resolve_neg() and keep the result"
         raise ArrayError("W has torch's negative bit: its memory holds the negated numbers", remedy)
     alphas = checks.alphas(alpha, None if dense.ndim == 2 else len(dense))
-    weight = dense.new_ones(()) if weight is None else weight.resolve_neg()
-    weight = weight.clone() if _share_memory(dense, weight) else weight
-    fused, compiled = kernels.usable(dense), rows.usable(dense, spec)
+    mix = _mixer(dense, spec, arrays)
     for lane, a in zip(dense if dense.ndim == 3 else (dense,), alphas, strict=True):
-        if a == 0:
-            continue
-        keep = 1 - a if mode == "interpolate" else 1.0
-        if fused:
-            kernels.interpolate(lane, spec, weight.contiguous(), keep, a)
-        elif compiled:
-            rows.interpolate(lane, spec, weight, keep, a)
-        else:
-            _interpolate(lane, spec, weight, keep, a)
+        if a != 0:
+            mix(lane, 1 - a if mode == "interpolate" else 1.0, a)
     return dense
+
+
+def _mixer(dense: Tensor, spec: Spec, arrays: dict[str, Tensor]) -> Callable[[Tensor, float, float], None]:
+    """The fastest way there is to do `W <- keep W + alpha W_P`, for one matrix of those in `dense`."""
+    if diagonals(spec) is None:
+        place, values = entries.filled(spec, arrays, like=dense)
+        return lambda lane, keep, alpha: entries.interpolate(lane, place, values, keep, alpha)
+    numbers = next(iter(arrays.values()), dense.new_ones(()))
+    own = numbers.clone() if _share_memory(dense, numbers) else numbers
+    if kernels.usable(dense, spec):
+        return lambda lane, keep, alpha: kernels.interpolate(lane, spec, own.contiguous(), keep, alpha)
+    way = rows.interpolate if rows.usable(dense, spec) else _interpolate
+    return lambda lane, keep, alpha: way(lane, spec, own, keep, alpha)
 
 
 def _interpolate(dense: Tensor, spec: Spec, weight: Tensor, keep: float, alpha: float) -> None:
@@ -134,15 +145,16 @@ def _interpolate(dense: Tensor, spec: Spec, weight: Tensor, keep: float, alpha: 
         dense.zero_()
     elif keep != 1:
         dense.mul_(keep)
-    for entries, numbers in _views(dense, spec, weight):
-        entries.add_(numbers, alpha=alpha)
+    for places, numbers in views(dense, spec, weight):
+        places.add_(numbers, alpha=alpha)
 
 
 @torch.no_grad()
 def adjoint(spec: Spec, dense: Tensor) -> Any:
     """The transpose of the linear map `w -> matrix(w)`: for each number of the weight, the sum of the entries it fills.
 
-    It turns a gradient of `W (M_out, M_in)` into one of `w`. A stack of lanes returns a stack; None for a permutation.
+    It turns a gradient of `W (M_out, M_in)` into one of `w`. A stack of lanes returns a stack; None for a layer without
+    parameters, a mapping for one with several.
 
     >>> adjoint(Shared(2, 1, 1), torch.tensor([[1.0, 9.0], [9.0, 3.0]]))
     tensor([[4.]])
@@ -150,18 +162,29 @@ def adjoint(spec: Spec, dense: Tensor) -> Any:
     check_tensor(dense, "W")
     checks.dense_fits(spec, dense.shape)
     _check_float(dense, "W")
-    if spec.weight_shape is None:
+    return _from_dense(spec, dense, _adjoint, entries.adjoint)
+
+
+def _from_dense(
+    spec: Spec, dense: Tensor, known: Callable[[Spec, Tensor], Tensor], default: Callable[[Spec, Tensor], Tensor]
+) -> Any:
+    """The numbers `(n,)` that are found in each lane, as a weight."""
+    if not spec.parameters:
         return None
-    lanes = dense if dense.ndim == 3 else dense[None]
-    weights = dense.new_zeros((len(lanes), *spec.weight_shape))
-    for lane, weight in zip(lanes, weights, strict=True):
-        for entries, numbers in _views(lane.resolve_neg().contiguous(), spec, weight):
-            repeated = [axis for axis, step in enumerate(numbers.stride()) if step == 0]
-            if repeated:  # one number for many entries: add them up, and give it the sum
-                entries = entries.sum(repeated)
-                numbers = numbers[tuple(slice(None) if step else 0 for step in numbers.stride())]
-            numbers.add_(entries)
-    return weights.view(*dense.shape[:-2], *spec.weight_shape)
+    find = default if diagonals(spec) is None else known
+    found = [find(spec, lane.resolve_neg().contiguous()) for lane in (dense if dense.ndim == 3 else dense[None])]
+    return spec.unnamed(split(spec, torch.stack(found) if dense.ndim == 3 else found[0]))
+
+
+def _adjoint(spec: Spec, dense: Tensor) -> Tensor:
+    weight = dense.new_zeros(spec.weight_shape or ())
+    for places, numbers in views(dense, spec, weight):
+        repeated = [axis for axis, step in enumerate(numbers.stride()) if step == 0]
+        if repeated:  # one number for many entries: add them up, and give it the sum
+            places = places.sum(repeated)
+            numbers = numbers[tuple(slice(None) if step else 0 for step in numbers.stride())]
+        numbers.add_(places)
+    return weight.view(-1)
 
 
 @torch.no_grad()
@@ -176,10 +199,16 @@ def adjoint_bias(spec: Spec, dense_bias: Tensor) -> Any:
     _check_float(dense_bias, "the bias")
     if spec.bias_shape is None:
         return None
-    return dense_bias[..., _outputs_by_bias(spec, dense_bias.device)].sum(-1)
+    _, core, after = split_at_core(spec)
+    if type(core) in EXPAND and all(isinstance(part, Permutation) for part in after):
+        return dense_bias[..., _outputs_by_bias(spec, dense_bias.device)].sum(-1)
+    through = dense_bias @ entries.matrix(Chain(*after), {}, like=dense_bias) if after else dense_bias
+    sums = through.new_zeros((*through.shape[:-1], *spec.bias_shape))
+    return sums.index_add_(-1, _bias_index(core, through.device), through)
 
 
 @lru_cache(maxsize=1024)
+@torch.inference_mode(False)  # autograd refuses what was made in such a mode
 def _outputs_by_bias(spec: Spec, device: torch.device) -> Tensor:
     """For each number of the bias the outputs that it is added to, all equally many: `(bias, outputs)`."""
     (n,) = spec.bias_shape or (0,)
@@ -187,29 +216,21 @@ def _outputs_by_bias(spec: Spec, device: torch.device) -> Tensor:
 
 
 @torch.no_grad()
-def project(dense: Tensor, spec: Spec) -> Tensor | None:
+def project(dense: Tensor, spec: Spec) -> Any:
     """The weight whose matrix is nearest in least squares: for each number of it, the mean of the entries it fills.
 
-    A kernel tap that never meets the image is given 0; None for a permutation. A stack of lanes returns a stack.
+    A kernel tap that never meets the image is given 0; None for a layer without parameters. A stack of lanes returns a
+    stack.
 
     >>> project(torch.tensor([[1.0, 9.0], [9.0, 3.0]]), Shared(2, 1, 1))
     tensor([[2.]])
     """
     _check_dense(spec, dense)
-    weights = adjoint(spec, dense)
-    return None if weights is None else weights.div_(entries_filled(spec, dense.dtype, dense.device).clamp(min=1))
+    return _from_dense(spec, dense, _project, entries.project)
 
 
-@lru_cache(maxsize=1024)
-def entries_filled(spec: Spec, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """How many entries of the matrix each number of the weight fills."""
-    counts = np.zeros(prod(spec.weight_shape or ()))
-    for diagonal in diagonals(spec):
-        once = [axis for axis in diagonal.axes if axis.weight]
-        steps = [axis.weight * counts.itemsize for axis in once]
-        view = np.lib.stride_tricks.as_strided(counts[diagonal.weight :], [axis.size for axis in once], steps)
-        view += prod(axis.size for axis in diagonal.axes if not axis.weight)
-    return torch.as_tensor(counts.reshape(spec.weight_shape or ())).to(device, dtype)
+def _project(spec: Spec, dense: Tensor) -> Tensor:
+    return _adjoint(spec, dense).div_(entries_filled(spec, dense.dtype, dense.device).clamp(min=1).view(-1))
 
 
 def place(array: Any, *, device: Any = None) -> Tensor:
@@ -235,57 +256,6 @@ def to_numpy(array: Tensor) -> np.ndarray:
     return (array.float() if array.dtype == torch.bfloat16 else array).numpy()
 
 
-def _views(dense: Tensor, spec: Spec, weight: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """For each diagonal its entries of one contiguous matrix, and the weight's numbers that belong there, as views."""
-    entry, number = dense.storage_offset(), weight.storage_offset()
-    for sizes, steps, start, own_steps, own_start in _strides(spec, weight.stride()):
-        yield dense.as_strided(sizes, steps, entry + start), weight.as_strided(sizes, own_steps, number + own_start)
-
-
-@lru_cache(maxsize=1024)
-def _strides(
-    spec: Spec, own: tuple[int, ...]
-) -> list[tuple[tuple[int, ...], tuple[int, ...], int, tuple[int, ...], int]]:
-    """For each diagonal: its sizes, then steps and start in `W`, then steps and start in a weight of strides `own`."""
-    m_in, shape = spec.matrix_shape[1], spec.weight_shape or ()
-
-    def in_weight(flat: int) -> int:
-        """Where the `flat`-th number is stored. For steps too: an axis keeps to one dimension of the weight."""
-        return sum(int(digit) * step for digit, step in zip(np.unravel_index(flat, shape), own, strict=True))
-
-    return [
-        (
-            tuple(axis.size for axis in diagonal.axes),
-            tuple(axis.row * m_in + axis.column for axis in diagonal.axes),
-            diagonal.row * m_in + diagonal.column,
-            tuple(in_weight(axis.weight) for axis in diagonal.axes),
-            in_weight(diagonal.weight),
-        )
-        for diagonal in diagonals(spec)
-    ]
-
-
-def _sparse(spec: Spec, weight: Tensor) -> Tensor:
-    """CSR from the coordinates of all diagonals; memory grows with the non-zeros, not with the matrix."""
-    nothing = torch.empty(0, dtype=torch.int64)
-    rows, columns, values = [nothing], [nothing], [weight.new_empty(0)]  # a kernel may miss the image altogether
-    for diagonal in diagonals(spec):
-        sizes = [axis.size for axis in diagonal.axes]
-        row, column = torch.tensor(diagonal.row), torch.tensor(diagonal.column)
-        for axis in diagonal.axes:
-            index = torch.arange(axis.size)
-            row, column = row[..., None] + index * axis.row, column[..., None] + index * axis.column
-        rows.append(row.flatten())
-        columns.append(column.flatten())
-        steps = [axis.weight for axis in diagonal.axes]
-        values.append(weight.as_strided(sizes, steps, weight.storage_offset() + diagonal.weight).flatten())
-    indices = torch.stack([torch.cat(rows), torch.cat(columns)]).to(weight.device)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Sparse", UserWarning)  # torch calls the layout a beta; it does what we need
-        coordinates = torch.sparse_coo_tensor(indices, torch.cat(values), spec.matrix_shape, check_invariants=False)
-        return coordinates.coalesce().to_sparse_csr()
-
-
 def _share_memory(one: Tensor, other: Tensor) -> bool:
     """Whether the storages overlap, also as arrays of NumPy that torch does not know to be one."""
     if one.device != other.device:
@@ -301,6 +271,15 @@ def _check_dense(spec: Spec, dense: Tensor) -> None:
     lanes = dense if dense.ndim == 3 else (dense,)  # lanes may have gaps between them
     if not all(lane.is_contiguous() for lane in lanes):
         raise ArrayError(f"W of strides {dense.stride()} is not contiguous", "pass W.contiguous() and keep the result")
+
+
+def arrays_of(spec: Spec, weight: Any, beside: Tensor | None = None) -> dict[str, Tensor]:
+    """What a verb was given as `weight`, by name, after a check; without torch's negative bit."""
+    checks.is_spec(spec)
+    given = spec.named(weight)
+    for name, array in given.items():
+        check_weight(spec, array, name, beside)
+    return {name: array.resolve_neg() for name, array in given.items()}
 
 
 def check_weight(spec: Spec, weight: Tensor | None, what: str = "weight", beside: Tensor | None = None) -> None:

@@ -37,7 +37,7 @@ def test_a_kind_in_any_type(dtype):
 
 def test_a_miss_is_shown_and_exits_with_1(monkeypatch):
     right = convolution.apply
-    monkeypatch.setattr(convolution, "apply", lambda *arguments: right(*arguments) * 1.001)
+    monkeypatch.setitem(verbs.APPLY, Conv, lambda *arguments: right(*arguments) * 1.001)
     result = run("verify", "--spec", "conv", "--json")
     assert result.exit_code == 1
     errors = json.loads(result.stdout)["errors"]["conv"]

@@ -1,5 +1,6 @@
 """The parity tests can fail: each of these deliberate mistakes in the arithmetic of the views is noticed."""
 
+import inspect
 import sys
 from types import ModuleType
 
@@ -11,7 +12,7 @@ needs("accel")
 
 from pins import CHECKS, Numbers  # noqa: E402
 
-from imlp.accel import chain, convolution, diagonals, patchify, shared, transpose, verbs  # noqa: E402
+from imlp.accel import chain, convolution, diagonals, patchify, shared, transpose, verbs, views  # noqa: E402
 from imlp.spec import convolution as spec_module  # noqa: E402
 
 MUTANTS: dict[str, tuple[ModuleType, str, str]] = {
@@ -34,11 +35,11 @@ MUTANTS: dict[str, tuple[ModuleType, str, str]] = {
     "a permutation undone": (diagonals, "Digit(digit.size, digit.output, digit.input)", "digit"),
     "a carry overlooked": (diagonals, " or reach[k] >= digit.size", ""),
     "a forgotten scale": (verbs, "dense.mul_(keep)", "dense.mul_(1)"),
-    "a forgotten alpha": (verbs, "alpha=alpha)", "alpha=1)"),
-    "a sum for a mean": (verbs, "weights.div_(entries_filled", "weights.mul_(entries_filled"),
-    "a sum overwritten": (verbs, "numbers.add_(entries)", "numbers.copy_(entries)"),
+    "a forgotten alpha": (verbs, "places.add_(numbers, alpha=alpha)", "places.add_(numbers, alpha=1)"),
+    "a sum for a mean": (verbs, ".div_(entries_filled", ".mul_(entries_filled"),
+    "a sum overwritten": (verbs, "numbers.add_(places)", "numbers.copy_(places)"),
     "biases in the wrong order": (verbs, ".argsort(stable=True)", ".argsort(descending=True)"),
-    "a bias not permuted": (verbs, "if core + 1 == len(parts)", "if True"),
+    "a bias not permuted": (verbs, "[0] if after else expanded", "[0] if False else expanded"),
 }
 
 
@@ -53,12 +54,15 @@ def survives() -> bool:
     return True
 
 
+CACHES = (chain.diagonals, views.entries_filled, views._strides, verbs._outputs_by_bias)
+
+
 @pytest.fixture
 def fresh_caches(monkeypatch):
     """Clear the caches, so that nothing is remembered from the correct code or left over from the wrong one."""
 
     def clear():
-        for cached in (chain.diagonals, verbs.entries_filled, verbs._strides, verbs._outputs_by_bias):
+        for cached in CACHES:
             cached.cache_clear()
 
     clear()
@@ -90,7 +94,7 @@ def adopt(module: ModuleType, mutant: ModuleType, monkeypatch: pytest.MonkeyPatc
     """Replace the code of the module's functions and methods by the mutant's, wherever they have been imported."""
     for name, value in vars(module).items():
         other = vars(mutant).get(name)
-        value, other = getattr(value, "__wrapped__", value), getattr(other, "__wrapped__", other)
+        value, other = inspect.unwrap(value), inspect.unwrap(other)
         if getattr(value, "__module__", None) != module.__name__:
             continue
         pairs = [(value, other)]

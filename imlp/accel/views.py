@@ -1,0 +1,81 @@
+"""The entries of `W` that a prior fills, as strided views: one for each of its diagonals, with no index arrays."""
+
+import warnings
+from collections.abc import Iterator
+from functools import lru_cache
+from math import prod
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from imlp.accel.chain import diagonals
+from imlp.spec import Spec
+
+
+def views(dense: Tensor, spec: Spec, weight: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """For each diagonal its entries of one contiguous matrix, and the weight's numbers that belong there, as views."""
+    entry, number = dense.storage_offset(), weight.storage_offset()
+    for sizes, steps, start, own_steps, own_start in _strides(spec, weight.stride()):
+        yield dense.as_strided(sizes, steps, entry + start), weight.as_strided(sizes, own_steps, number + own_start)
+
+
+@lru_cache(maxsize=1024)
+def _strides(
+    spec: Spec, own: tuple[int, ...]
+) -> list[tuple[tuple[int, ...], tuple[int, ...], int, tuple[int, ...], int]]:
+    """For each diagonal: its sizes, then steps and start in `W`, then steps and start in a weight of strides `own`."""
+    m_in, shape = spec.matrix_shape[1], spec.weight_shape or ()
+
+    def in_weight(flat: int) -> int:
+        """Where the `flat`-th number is stored. For steps too: an axis keeps to one dimension of the weight."""
+        return sum(int(digit) * step for digit, step in zip(np.unravel_index(flat, shape), own, strict=True))
+
+    return [
+        (
+            tuple(axis.size for axis in diagonal.axes),
+            tuple(axis.row * m_in + axis.column for axis in diagonal.axes),
+            diagonal.row * m_in + diagonal.column,
+            tuple(in_weight(axis.weight) for axis in diagonal.axes),
+            in_weight(diagonal.weight),
+        )
+        for diagonal in diagonals(spec) or ()
+    ]
+
+
+def sparse(spec: Spec, weight: Tensor) -> Tensor:
+    """CSR from the coordinates of all diagonals; memory grows with the non-zeros, not with the matrix."""
+    nothing = torch.empty(0, dtype=torch.int64)
+    rows, columns, values = [nothing], [nothing], [weight.new_empty(0)]  # a kernel may miss the image altogether
+    for diagonal in diagonals(spec) or ():
+        sizes = [axis.size for axis in diagonal.axes]
+        row, column = torch.tensor(diagonal.row), torch.tensor(diagonal.column)
+        for axis in diagonal.axes:
+            index = torch.arange(axis.size)
+            row, column = row[..., None] + index * axis.row, column[..., None] + index * axis.column
+        rows.append(row.flatten())
+        columns.append(column.flatten())
+        steps = [axis.weight for axis in diagonal.axes]
+        values.append(weight.as_strided(sizes, steps, weight.storage_offset() + diagonal.weight).flatten())
+    return csr(torch.cat(rows).to(weight.device), torch.cat(columns).to(weight.device), torch.cat(values), spec)
+
+
+def csr(rows: Tensor, columns: Tensor, values: Tensor, spec: Spec) -> Tensor:
+    """The sparse matrix with these entries, in any order."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Sparse", UserWarning)  # torch calls the layout a beta; it does what we need
+        indices = torch.stack([rows, columns])
+        coordinates = torch.sparse_coo_tensor(indices, values, spec.matrix_shape, check_invariants=False)
+        return coordinates.coalesce().to_sparse_csr()
+
+
+@lru_cache(maxsize=1024)
+def entries_filled(spec: Spec, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """How many entries of the matrix each number of the weight fills."""
+    counts = np.zeros(prod(spec.weight_shape or ()))
+    for diagonal in diagonals(spec) or ():
+        once = [axis for axis in diagonal.axes if axis.weight]
+        steps = [axis.weight * counts.itemsize for axis in once]
+        view = np.lib.stride_tricks.as_strided(counts[diagonal.weight :], [axis.size for axis in once], steps)
+        view += prod(axis.size for axis in diagonal.axes if not axis.weight)
+    return torch.as_tensor(counts.reshape(spec.weight_shape or ())).to(device, dtype)
