@@ -250,11 +250,11 @@ def kill(
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("commands", nargs="*", choices=COMMANDS, default=COMMANDS)
+    parser.add_argument("commands", nargs="*", choices=[*COMMANDS, []], metavar="{sweep,search,reproduce}")
     parser.add_argument("--engine", choices=ENGINES, default="local")
     parser.add_argument("--kills", type=int, default=20, help="of each command")
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
     given = parser.parse_args()
     sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
-    for name in given.commands:
+    for name in given.commands or COMMANDS:
         print(kill(name, given.engine, given.kills, seed=given.seed, say=lambda text: print(text, file=sys.stderr)))
