@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from imlp import accel, networks
 from imlp.accel.layers import product
-from imlp.networks import Network
+from imlp.networks import Layer, Network, Norm
 
 Step = Callable[[], object]
 
@@ -35,20 +35,17 @@ Step = Callable[[], object]
 def plain(network: Network, dense: bool) -> nn.Sequential:
     """The network as a user of torch would write it. It must not have residual blocks."""
     modules: list[nn.Module] = [] if dense else [nn.Unflatten(1, network.image)]
-    for _, steps in network.sections(dense=dense):
-        for step in steps:
-            if step.op == "linear" and (dense or step.name == "head"):
-                modules += [nn.Flatten(), nn.Linear(*reversed(step.details.spec.matrix_shape))]
-            elif step.op == "linear":
-                s = step.details.spec
-                modules.append(nn.Conv2d(s.in_shape[0], s.out_channels, s.kernels, s.strides, s.paddings))
-                shape = s.out_shape
-            elif step.op == "norm":
-                modules.append(
-                    nn.LayerNorm(step.details.features if dense else shape, elementwise_affine=step.details.learned)
-                )
-            else:
-                modules.append(nn.GELU())
+    for step in network.operations(dense=dense):
+        if isinstance(step, Layer) and (dense or step.name == "head"):
+            modules += [nn.Flatten(), nn.Linear(*reversed(step.spec.matrix_shape))]
+        elif isinstance(step, Layer):
+            s = step.spec
+            modules.append(nn.Conv2d(s.in_shape[0], s.out_channels, s.kernels, s.strides, s.paddings))
+            shape = s.out_shape
+        elif isinstance(step, Norm):
+            modules.append(nn.LayerNorm(step.features if dense else shape, elementwise_affine=step.learned))
+        else:
+            modules.append(nn.GELU())
     return nn.Sequential(*modules)
 
 

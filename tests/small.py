@@ -2,10 +2,27 @@
 
 import numpy as np
 
-from imlp.networks import cnn, mixer, mlp1, mlp2
+from imlp.networks import Activation, DenseOnly, Layer, Mean, Network, Norm, Residual, cnn, mixer, mlp1, mlp2, resnet
+from imlp.spec import Conv, Shared
 
 IMAGE, CLASSES = (2, 4, 4), 3
 SIZES = {"image": IMAGE, "classes": CLASSES}
+
+
+def in_another_order():
+    """What no network of the package does: a norm first or after an activation, pre-activation, nested residuals."""
+    relu, gelu = Activation("relu"), Activation("gelu")
+    inner = Residual(
+        "inner", (Norm("inner.norm", 4, True), relu, Layer("inner", Shared(4, 2, 2), "shared"), Activation("none"))
+    )
+    layers = Layer("a", Shared(4, 2, 3), "shared"), gelu, Layer("b", Shared(4, 3, 2), "shared")
+    outer = Residual("outer", (relu, *layers, inner))
+    up = Layer("up", Conv(IMAGE, 2, kernel=3, stride=2, padding=1), "conv")
+    stem = Residual("stem", (relu, up, relu), Layer("beside", Conv(IMAGE, 2, kernel=2, stride=2), "conv"))
+    extra = DenseOnly((Layer("extra", Shared(1, 8, 8), "dense", interpolated=False), relu))
+    body = (Norm("first.norm", 16, True), stem, outer, gelu, Norm("last.norm", 8), extra, Mean(2, True), Mean(2))
+    return Network("mine", IMAGE, CLASSES, body)
+
 
 SMALL = {
     "cnn": cnn(**SIZES, width=16, strides=(1, 2, 1)),
@@ -16,6 +33,9 @@ SMALL = {
     ),
     "mlp1": mlp1(**SIZES, width=16, depth=4, strides=(1, 2)),
     "mlp2": mlp2(**SIZES, first_channels=8, width=16, depth=3),
+    "resnet": resnet(**SIZES, width=16, stem_stride=1, strides=(2,)),
+    "resnet, learned norm": resnet(**SIZES, width=8, strides=(1,), learned_norm=True),
+    "in another order": in_another_order(),
 }
 
 

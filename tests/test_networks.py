@@ -1,14 +1,27 @@
 """The networks as data: the paper's counts, the names, and what is refused."""
 
 import re
-from itertools import pairwise
+from dataclasses import replace
 
 import pytest
 from small import SMALL
 
 from imlp import kinds, networks
 from imlp.errors import SpecError
-from imlp.networks import Block, Layer, Network, Norm, cnn, mixer, mlp1, mlp2
+from imlp.networks import (
+    Activation,
+    DenseOnly,
+    Layer,
+    Mean,
+    Network,
+    Norm,
+    Residual,
+    cnn,
+    mixer,
+    mlp1,
+    mlp2,
+    resnet,
+)
 from imlp.spec import Conv, Shared, Transpose
 
 
@@ -36,14 +49,15 @@ def test_the_shapes_of_table_2():
         (1, 3), (4, 1), (16, 4), (64, 16), (256, 64), (256, 256),
     ]  # fmt: skip
     assert [layer.spec.out_shape[1] for layer in network.layers] == [32, 16, 8, 4, 2, 2]
-    assert [layer.norm is not None and layer.activation == "gelu" for layer in network.layers] == [True] * 5 + [False]
+    kinds_of = [type(one).__name__ for one in network.body]
+    assert kinds_of == ["Layer", "Norm", "Activation"] * 5 + ["Layer"]
     assert network.interpolated == ("conv1", "conv2", "conv3", "conv4", "conv5", "conv6")
 
 
 def test_norm_and_gelu_may_follow_other_layers():
     both = networks.cnn(activated=(1, 5))
-    assert [layer.name for layer in both.layers if layer.norm] == ["conv1", "conv5"]
-    assert [layer.name for layer in both.layers if layer.activation] == ["conv1", "conv5"]
+    assert [one.name for one in both.body if not isinstance(one, Layer)] == ["conv1.norm", "gelu", "conv5.norm", "gelu"]
+    assert [both.body[n + 1].name for n, one in enumerate(both.body) if one.name == "conv5"] == ["conv5.norm"]
     assert both.n_parameters(dense=False) == 757_982
     assert networks.cnn(activated=range(1, 6)) == networks.cnn()
     for wrong in ((0,), (7,), "15", ("conv1",)):
@@ -68,7 +82,9 @@ def test_the_layers_of_table_3():
 
 def test_the_prior_of_mlp1_is_an_s_cnn_below_layers_of_its_own():
     network = mlp1()
-    assert [layer.name for layer in network.layers if layer.dense_only] == [f"dense{n}" for n in range(7, 15)]
+    upper = [one.body[0].name for one in network.body if isinstance(one, DenseOnly)]
+    assert upper == [f"dense{n}" for n in range(7, 15)]
+    assert not [name for name in network.shapes(dense=False) if name.startswith("dense")]
     assert network.interpolated == cnn().interpolated
     assert [layer.spec for layer in network.layers[:6]] == [layer.spec for layer in cnn().layers]
     norms = 6 * 2 * 1024
@@ -87,12 +103,11 @@ def test_the_prior_of_mlp2_goes_on_as_an_s_cnn():
 def test_names_and_widths_join_up(network):
     names = [layer.name for layer in network.layers]
     assert len(set(names)) == len(names)
-    assert all(a.spec.matrix_shape[0] == b.spec.matrix_shape[1] for a, b in pairwise(network.layers))
     for dense in (False, True):
         shapes = network.shapes(dense=dense)
         assert {name.rpartition(".")[2] for name in shapes} == {"weight", "bias"}
         assert list(shapes)[-2:] == ["head.weight", "head.bias"]
-    assert hash(network) == hash(networks.Network(**vars(network)))
+    assert hash(network) == hash(replace(network))
     assert {layer.kind for layer in network.layers} <= {*kinds.KINDS, "dense"}
 
 
@@ -118,11 +133,12 @@ def test_make_refuses_what_it_does_not_know_with_the_nearest_name():
         networks.make("mixer", chanels=64)
 
 
-def network_of(*layers, **options):
-    return Network("mine", (1, 2, 2), 2, (Block("trunk", layers, **options),))
+def network_of(*body):
+    return Network("mine", (1, 2, 2), 2, body)
 
 
 FOUR = Layer("one", Shared(1, 4, 4), "dense")
+SIX = Layer("up", Shared(1, 4, 6), "dense", interpolated=False)
 
 
 @pytest.mark.parametrize(
@@ -133,19 +149,27 @@ FOUR = Layer("one", Shared(1, 4, 4), "dense")
         (lambda: cnn(width=(1024, 1024), strides=(1,)), "2 widths for 1 strides"),
         (lambda: mixer(patch=5), "Patchify.patch 5 does not divide"),
         (lambda: cnn(image=(32, 32)), r"image is \(32, 32\); give \(channels, height, width\)"),
+        (lambda: Network("mine", (4, 4), 2, (FOUR,)), r"mine: image is \(4, 4\); give \(channels, height, width\)"),
         (lambda: cnn(classes=1), "classes is 1; give a whole number of at least 2"),
+        (lambda: resnet(width=100), "stem: the dense layer has 100 outputs"),
         (lambda: network_of(Layer("a", Shared(1, 5, 4), "dense")), "a takes 5 numbers, but the image gives 4"),
         (lambda: network_of(FOUR, Layer("b", Shared(1, 3, 4), "dense")), "b takes 3 numbers, but one gives 4"),
         (lambda: network_of(FOUR, FOUR), "two layers called 'one'"),
+        (lambda: network_of(FOUR, Norm("one", 4, learned=True)), "two layers called 'one'"),
+        (lambda: network_of(Layer("a=b", Shared(1, 4, 4), "dense")), "a layer called 'a=b'; use letters, digits"),
         (lambda: network_of(Layer("t", Transpose(2, 2), "transpose")), "t has no parameters"),
-        (lambda: network_of(Layer("a", Shared(1, 4, 4), "dense", activation="relu")), "'relu'; use gelu or None"),
-        (lambda: network_of(Layer("a", Shared(1, 4, 4), "dense", Norm(3))), "a has a norm over 3 of 4 numbers"),
-        (lambda: network_of(Layer("a", Shared(1, 4, 2), "dense"), residual=True), "trunk is residual: it takes 4"),
-        (lambda: network_of(FOUR, norm=Norm(4, learned=True)), "begins with a learned norm"),
         (
-            lambda: network_of(FOUR, Layer("up", Shared(1, 4, 6), "dense", interpolated=False, dense_only=True)),
-            "head takes 6 numbers in the I-MLP, but 4 in the prior",
+            lambda: network_of(FOUR, Activation("rellu")),
+            "activation 'rellu'; did you mean 'relu'.* use gelu, relu, none",
         ),
+        (lambda: network_of(FOUR, Norm("a.norm", 3)), "a.norm is a norm over 3 of 4 numbers; use a divisor of 4"),
+        (lambda: network_of(FOUR, Mean(3)), "mine: the mean over 3 positions of 4 numbers"),
+        (lambda: network_of(Residual("r", (SIX,))), "r is residual: its body ends with 6 numbers, 4 numbers beside it"),
+        (lambda: network_of(Residual("r", (FOUR,), SIX)), "its body ends with 4 numbers, its shortcut 6; make them eq"),
+        (lambda: network_of(Residual("r", (SIX,), Layer("s", Shared(1, 5, 6), "x"))), "s takes 5 numbers, but the ima"),
+        (lambda: network_of(Layer("a", max, "x")), "a has <built-in function max> for a spec; .*attention, BatchNorm"),
+        (lambda: network_of(FOUR, max), "<built-in function max> is not an operation; use Layer, Norm"),
+        (lambda: network_of(FOUR, DenseOnly((SIX,))), "head takes 6 numbers in the I-MLP, but 4 in the prior"),
     ],
 )
 def test_widths_that_do_not_match_are_refused_by_name_and_number(make, message):
@@ -155,13 +179,27 @@ def test_widths_that_do_not_match_are_refused_by_name_and_number(make, message):
 
 def test_a_network_of_ones_own_takes_a_few_lines():
     conv = Conv((1, 4, 4), 2, kernel=3, stride=2, padding=1)
-    trunk = (Layer("conv", conv, "conv", Norm(8), "gelu"), Layer("mix", Shared(4, 2, 2), "shared"))
-    mine = Network("mine", (1, 4, 4), 3, (Block("trunk", trunk),))
+    gelu = Activation("gelu")
+    body = (Layer("conv", conv, "conv"), Norm("conv.norm", 8), gelu, Layer("mix", Shared(4, 2, 2), "shared"))
+    mine = Network("mine", (1, 4, 4), 3, body)
     assert mine.n_parameters(dense=True) == 8 * 17 + 8 * 9 + 3 * 9
     assert mine.n_parameters(dense=False) == 2 * 10 + 2 * 3 + 3 * 9
     assert re.match("mix", mine.layer("mix").name)
     with pytest.raises(SpecError, match="did you mean 'conv'"):
         mine.layer("con")
+
+
+def test_the_residual_network():
+    network = resnet()
+    assert network.n_parameters(dense=False) == 51_346
+    assert network.n_parameters(dense=True) == 11_544_202
+    first, last = (one for one in network.body if isinstance(one, Residual) and one.name in ("block1", "block3"))
+    assert first.shortcut is None
+    assert last.shortcut.spec == Conv((16, 8, 8), 64, kernel=1, stride=2)
+    branch = ["block3.conv1", "block3.conv1.norm", "relu", "block3.conv2", "block3.conv2.norm"]
+    assert [one.name for one in last.body] == branch
+    assert network.body[-2:] == (Activation("relu"), Mean(16, channels_first=True))
+    assert network.head.spec.matrix_shape == (10, 64)
 
 
 def test_a_misspelt_kind_or_option_is_told_the_nearest_one():

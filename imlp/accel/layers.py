@@ -126,10 +126,22 @@ def gelu(x: Tensor) -> tuple[Tensor, Backward]:
     return functional.gelu(x), lambda dy: (torch.ops.aten.gelu_backward(dy, x), {})
 
 
-def mean(x: Tensor, rows: int) -> tuple[Tensor, Backward]:
-    """The mean over `rows` runs of features: `(N, rows C)` to `(N, C)`."""
-    runs = x.view(len(x), rows, -1)
-    return runs.mean(1), lambda dy: ((dy[:, None] / rows).expand(runs.shape).reshape(x.shape), {})
+def relu(x: Tensor) -> tuple[Tensor, Backward]:
+    """`y = max(x, 0)`, with slope 0 at 0."""
+    y = x.clamp_min(0)
+    return y, lambda dy: (torch.ops.aten.threshold_backward(dy, y, 0), {})
+
+
+def identity(x: Tensor) -> tuple[Tensor, Backward]:
+    """`y = x`: the activation called "none"."""
+    return x, lambda dy: (dy, {})
+
+
+def mean(x: Tensor, positions: int, channels_first: bool = False) -> tuple[Tensor, Backward]:
+    """The mean over positions: `(N, P C)` to `(N, C)`, or of `(N, C P)` with `channels_first`."""
+    dim = 2 if channels_first else 1
+    runs = x.view(len(x), -1, positions) if channels_first else x.view(len(x), positions, -1)
+    return runs.mean(dim), lambda dy: ((dy.unsqueeze(dim) / positions).expand(runs.shape).reshape(x.shape), {})
 
 
 def cross_entropy(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

@@ -14,15 +14,14 @@ from torch import Tensor
 from imlp.accel import layers as ops
 from imlp.accel.adam import adam
 from imlp.accel.lanes import joined, laid_out, one_by_one
-from imlp.accel.products import products_for
+from imlp.accel.operations import Pass, Receive, Seen, run
 from imlp.accel.verbs import check_tensor, expand_bias, interpolate, to_numpy
 from imlp.errors import ArrayError, BackendError
 from imlp.init import network_parameters
 from imlp.model import Model, batch_fits, exported, lanes_fit, loaded, mixes, refuse_non_finite
-from imlp.networks import Network, Operation
+from imlp.networks import Network
 
 Watch = Callable[[str, Tensor], None]
-Receive = Callable[[dict[str, Tensor]], None]
 Backward = Callable[[Receive], None]
 
 
@@ -50,7 +49,7 @@ def init(
 def forward(model: Model, x: Tensor, *, watch: Watch | None = None) -> Tensor:
     """Logits `(N, classes)`, or `(L, N, classes)`, of images `x (N, M_in)`; `watch` sees each operation's result."""
     _check(model, x)
-    seen: list[list[tuple[str, Tensor]]] = []
+    seen: list[Seen] = []
     each = []
     for lane in one_by_one(model):
         seen.append([])
@@ -61,16 +60,9 @@ def forward(model: Model, x: Tensor, *, watch: Watch | None = None) -> Tensor:
     return joined(model, each)
 
 
-def _forward(model: Model, x: Tensor, seen: list[tuple[str, Tensor]] | None = None) -> Tensor:
+def _forward(model: Model, x: Tensor, seen: Seen | None = None) -> Tensor:
     """The logits of a model without lanes; `seen` is given each operation's name and result."""
-    for residual, operations in model.network.sections(dense=model.dense):
-        start = x
-        for operation in operations:
-            x = _operate(model, operation, x, record=False)[0]
-            if seen is not None:
-                seen.append((operation.name, x))
-        x = start + x if residual else x
-    return x
+    return run(Pass(model, record=False, seen=seen), model.network.operations(dense=model.dense), x, first=True)[0]
 
 
 @torch.no_grad()
@@ -109,8 +101,8 @@ def train_step(
     lanes = one_by_one(model)
     backwards: list[Backward] = []
     if compile:
-        run = _compiled(model.network, model.dense)
-        pairs = [run(lane.parameters, x, y) for lane in lanes]
+        compiled = _compiled(model.network, model.dense)
+        pairs = [compiled(lane.parameters, x, y) for lane in lanes]
         losses, backwards = [loss for loss, _ in pairs], [partial(_hand_over, grads) for _, grads in pairs]
     else:
         pairs = [_loss_and_backward(lane, x, y, reuse=True) for lane in lanes]
@@ -195,28 +187,11 @@ def _loss_and_backward(model: Model, x: Tensor, y: Tensor, *, reuse: bool) -> tu
 
     With `reuse` the gradients of weights of one shape share one place, so they must be used at once.
     """
-    tape = []
-    first = True
-    for residual, operations in model.network.sections(dense=model.dense):
-        start, backwards = x, []
-        for operation in operations:
-            x, backward = _operate(model, operation, x, first=first, reuse=reuse)
-            if operation.op == "linear" or not first:  # what comes before the first layer has no parameters
-                backwards.append((operation.name, backward))
-                first = False
-        x = start + x if residual else x
-        tape.append((residual, backwards))
-    losses, dlogits = ops.cross_entropy(x, y)  # (N,), (N, classes)
+    logits, back = run(Pass(model, reuse=reuse), model.network.operations(dense=model.dense), x, first=True)
+    losses, dlogits = ops.cross_entropy(logits, y)  # (N,), (N, classes)
 
     def run_back(receive: Receive) -> None:
-        dx: Any = dlogits / len(y)
-        for residual, backwards in reversed(tape):
-            end = dx
-            for name, backward in reversed(backwards):
-                dx, own = backward(dx)
-                if own:
-                    receive({f"{name}.{part}": gradient for part, gradient in own.items()})
-            dx = end + dx if residual and dx is not None else dx
+        back(dlogits / len(y), receive)
 
     return losses.mean(), run_back
 
@@ -233,11 +208,11 @@ def _hand_over(grads: dict[str, Tensor], receive: Receive) -> None:
 
 @lru_cache(maxsize=16)
 def _compiled(network: Network, dense: bool) -> Callable[..., Any]:
-    def run(parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Any:
+    def step(parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Any:
         loss, backward = _loss_and_backward(Model(network, dense, None, parameters, {}, {}), x, y, reuse=False)
         return loss, _all_gradients(backward)
 
-    compiled = torch.compile(run, fullgraph=True)
+    compiled = torch.compile(step, fullgraph=True)
 
     def run_compiled(*arguments: Any) -> Any:
         try:
@@ -249,37 +224,6 @@ def _compiled(network: Network, dense: bool) -> Callable[..., Any]:
             ) from error
 
     return run_compiled
-
-
-def _operate(
-    model: Model, operation: Operation, x: Tensor, *, first: bool = False, reuse: bool = False, record: bool = True
-) -> tuple[Tensor, Any]:
-    weight: Any = model.parameters.get(f"{operation.name}.weight")
-    bias: Any = model.parameters.get(f"{operation.name}.bias")
-    match operation.op:
-        case "linear" if model.dense:
-            room = _kept(model.scratch, str(weight.shape), lambda: torch.empty_like(weight)) if reuse else None
-            return ops.linear(x, weight, bias, first=first, room=room)
-        case "linear":
-            spec, found = operation.details.spec, products_for(operation.details.spec, x.device)
-            scratch = model.scratch if reuse else {}
-            products = None if found is None else _kept(scratch, operation.name, lambda: found(spec, like=weight))
-            weight = model.weight_of(operation.name, spec)
-            return ops.structured(x, spec, weight, bias, products=products, first=first, record=record)
-        case "norm":
-            return ops.layer_norm(x, operation.details.features, weight, bias)
-        case "gelu":
-            return ops.gelu(x)
-        case "mean":
-            return ops.mean(x, operation.details)
-    raise TypeError(f"{operation.op!r} is not an operation of a network")
-
-
-def _kept(scratch: dict[str, Any], name: str, make: Callable[[], Any]) -> Any:
-    """What `make` makes the first time: room that is kept from step to step."""
-    if name not in scratch:
-        scratch[name] = make()
-    return scratch[name]
 
 
 def _check(model: Model, x: Tensor, *labels: Tensor) -> None:

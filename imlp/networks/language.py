@@ -1,133 +1,141 @@
-"""The language in which a network is described: blocks of layers, their norms, and the operations they amount to.
+"""The language in which a network is described: the operations, and the tree that they make up.
 
 One description is run in two ways: *structured* (the prior: each layer holds its small weight) and *dense* (the
 I-MLP: each layer holds the full matrix `(M_out, M_in)` of its spec). No arrays and no backend here. A fully connected
 layer is a `Shared` spec with one row, whose matrix is its weight: the head is one, and so are layers without a prior.
 """
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
-from typing import Any
+from typing import TypeAlias
 
-from imlp.errors import SpecError, known
+from imlp.errors import SpecError, did_you_mean, known
 from imlp.spec import Shape, Shared, Spec
 
 Image = tuple[int, int, int]
+ACTIVATIONS = ("gelu", "relu", "none")
+NAME = r"[A-Za-z_][\w-]*(\.\w[\w-]*)*"  # alphas and files name layers too
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A linear layer. `kind` is a name of `imlp.kinds`, "dense", or one of your own: alphas may differ by kind."""
+
+    name: str
+    spec: Spec
+    kind: str
+    interpolated: bool = True
 
 
 @dataclass(frozen=True)
 class Norm:
     """LayerNorm over each run of `features` numbers; `learned` gives it a scale and a shift."""
 
+    name: str
     features: int
     learned: bool = False
 
 
 @dataclass(frozen=True)
-class Layer:
-    """A linear layer, then its norm, then its activation. `kind` is a name of `imlp.kinds`, or "dense".
-
-    A layer that is `dense_only` belongs to the I-MLP and not to the prior (the upper layers of MLP-1).
-    """
+class Activation:
+    """`name` is gelu (the exact one), relu, or none."""
 
     name: str
-    spec: Spec
-    kind: str
-    norm: Norm | None = None
-    activation: str | None = None
-    interpolated: bool = True
-    dense_only: bool = False
 
 
 @dataclass(frozen=True)
-class Block:
-    """Layers in order, after a norm of their own if there is one; `x + block(x)` if `residual`."""
+class Mean:
+    """The mean over positions, of numbers in the order (position, channel), or (channel, position) as after a Conv."""
 
-    name: str
-    layers: tuple[Layer, ...]
-    norm: Norm | None = None
-    residual: bool = False
+    positions: int
+    channels_first: bool = False
+    name: str = "mean"
 
 
 @dataclass(frozen=True)
-class Operation:
-    """One operation, as the backends run it: `op` is "linear", "norm", "gelu" or "mean"."""
+class Residual:
+    """`x + body(x)`, or `shortcut(x) + body(x)`."""
 
-    op: str
     name: str
-    details: Any = None  # the Layer of a linear, the Norm of a norm, the number of rows of a mean
+    body: tuple["Operation", ...]
+    shortcut: Layer | None = None
+
+
+@dataclass(frozen=True)
+class DenseOnly:
+    """Operations that belong to the I-MLP and not to the prior (the upper layers of MLP-1)."""
+
+    body: tuple["Operation", ...]
+    name: str = "dense only"
+
+
+Operation: TypeAlias = Layer | Norm | Activation | Mean | Residual | DenseOnly
+
+
+def walk(operations: Iterable[Operation]) -> Iterator[Layer | Norm | Activation | Mean]:
+    """The leaves of the tree in order; a shortcut comes after the body beside it."""
+    for operation in operations:
+        match operation:
+            case Residual():
+                yield from walk(operation.body)
+                yield from walk([operation.shortcut] if operation.shortcut else [])
+            case DenseOnly():
+                yield from walk(operation.body)
+            case _:
+                yield operation
+
+
+def is_trained(operation: Operation) -> bool:
+    """Whether it has parameters, or holds an operation that has."""
+    if isinstance(operation, Residual):
+        return operation.shortcut is not None or any(map(is_trained, operation.body))
+    if isinstance(operation, DenseOnly):
+        return any(map(is_trained, operation.body))
+    return isinstance(operation, Layer) or (isinstance(operation, Norm) and operation.learned)
 
 
 @dataclass(frozen=True)
 class Network:
-    """Blocks, a last norm, the mean over `rows` equal runs of features, and a linear head."""
+    """Operations in order, and after them a linear head of the width that they end with."""
 
     name: str
     image: Image
     classes: int
-    blocks: tuple[Block, ...]
-    norm: Norm | None = None
-    rows: int = 1
+    body: tuple[Operation, ...]
 
     def __post_init__(self) -> None:
-        names = [layer.name for layer in self.layers]
-        for name in names:
-            if names.count(name) > 1 or name == "head":
-                raise SpecError(f"{self.name} has two layers called {name!r}", "give each a name of its own")
+        object.__setattr__(self, "body", tuple(self.body))
+        if len(self.image) != 3 or not all(isinstance(size, int) and size > 0 for size in self.image):
+            raise SpecError(f"{self.name}: image is {self.image!r}", "give (channels, height, width)")
+        if not isinstance(self.classes, int) or self.classes < 2:
+            raise SpecError(f"{self.name}: classes is {self.classes!r}", "give a whole number of at least 2")
         prior, dense = (self._width(dense) for dense in (False, True))
         if prior != dense:
             raise SpecError(
                 f"{self.name}: head takes {dense} numbers in the I-MLP, but {prior} in the prior", "make them equal"
             )
-        if not isinstance(self.classes, int) or self.classes < 2:
-            raise SpecError(f"{self.name}: classes is {self.classes!r}", "give a whole number of at least 2")
+        names = [leaf.name for leaf in walk(self.body) if is_trained(leaf)]
+        for name in names:
+            if names.count(name) > 1 or name == "head":
+                raise SpecError(f"{self.name} has two layers called {name!r}", "give each a name of its own")
+            if not isinstance(name, str) or not re.fullmatch(NAME, name):
+                raise SpecError(
+                    f"{self.name} has a layer called {name!r}", "use letters, digits, _ and -, as in block1.in"
+                )
 
     def _width(self, dense: bool) -> int:
         """How many numbers reach the head; every width on the way is checked."""
-        width, source = prod(self.image), "the image"
-        if self.blocks and self.blocks[0].norm is not None and self.blocks[0].norm.learned:
-            raise SpecError(f"{self.name} begins with a learned norm", "put a layer before it, or use learned=False")
-        for block in self.blocks:
-            before = width
-            self._check_norm(block.name, block.norm, width)
-            for layer in block.layers:
-                if layer.dense_only and not dense:
-                    continue
-                m_out, m_in = layer.spec.matrix_shape
-                if m_in != width:
-                    raise SpecError(
-                        f"{self.name}: {layer.name} takes {m_in} numbers, but {source} gives {width}", "make them equal"
-                    )
-                if layer.activation not in (None, "gelu"):
-                    raise SpecError(f"{layer.name} has activation {layer.activation!r}", "use gelu or None")
-                if not layer.spec.parameters:
-                    raise SpecError(
-                        f"{layer.name} has no parameters: {layer.spec}", "put it in a Chain with one that has"
-                    )
-                width, source = m_out, layer.name
-                self._check_norm(layer.name, layer.norm, width)
-            if block.residual and width != before:
-                raise SpecError(
-                    f"{block.name} is residual: it takes {before} numbers and gives {width}",
-                    "make them equal, or use residual=False",
-                )
-        self._check_norm("the last norm", self.norm, width)
-        if width % self.rows:
-            raise SpecError(f"{self.name}: the mean over {self.rows} rows of {width} numbers", "rows must divide them")
-        return width // self.rows
+        return _flow(self.name, self.body, prod(self.image), "the image", dense)[0]
 
-    @staticmethod
-    def _check_norm(name: str, norm: Norm | None, width: int) -> None:
-        if norm is not None and width % norm.features:
-            raise SpecError(f"{name} has a norm over {norm.features} of {width} numbers", f"use a divisor of {width}")
-
-    @property
+    @cached_property
     def layers(self) -> tuple[Layer, ...]:
         """All layers but the head, in order."""
-        return tuple(layer for block in self.blocks for layer in block.layers)
+        return tuple(leaf for leaf in walk(self.body) if isinstance(leaf, Layer))
 
-    @property
+    @cached_property
     def head(self) -> Layer:
         return Layer("head", Shared(1, self._width(dense=True), self.classes), "dense", interpolated=False)
 
@@ -146,19 +154,14 @@ class Network:
         """The names of the layers that algorithm 1 moves towards the prior."""
         return tuple(layer.name for layer in self.layers if layer.interpolated)
 
-    def sections(self, *, dense: bool) -> tuple[tuple[bool, tuple[Operation, ...]], ...]:
-        """For each block whether it is residual, and its operations; those of the head come last."""
-        sections = []
-        for block in self.blocks:
-            operations = list(_norm_operation(block.name, block.norm))
-            for layer in block.layers:
-                if dense or not layer.dense_only:
-                    operations += [Operation("linear", layer.name, layer), *_norm_operation(layer.name, layer.norm)]
-                    operations += [Operation("gelu", layer.name)] if layer.activation else []
-            sections.append((block.residual, tuple(operations)))
-        mean = [Operation("mean", "mean", self.rows)] if self.rows > 1 else []
-        tail = [*_norm_operation("", self.norm), *mean, Operation("linear", "head", self.head)]
-        return *sections, (False, tuple(tail))
+    def operations(self, *, dense: bool) -> tuple[Operation, ...]:
+        """The tree as a backend runs it, head included; there is no `DenseOnly` left in it."""
+        return self._forms[dense]
+
+    @cached_property
+    def _forms(self) -> tuple[tuple[Operation, ...], tuple[Operation, ...]]:
+        structured, dense = (_without_dense_only(self.body, keep=keep) for keep in (False, True))
+        return (*structured, self.head), (*dense, self.head)
 
     def shapes(self, *, dense: bool) -> dict[str, Shape]:
         """The shape of every parameter by name, in order: `conv1.weight`, `conv1.bias`, ..., `head.bias`.
@@ -168,14 +171,14 @@ class Network:
         ((4, 1, 3, 3), (1024, 1024))
         """
         shapes: dict[str, Shape] = {}
-        for _, operations in self.sections(dense=dense):
-            for operation in operations:
-                if operation.op == "linear":
-                    spec = operation.details.spec
-                    own = {"weight": spec.matrix_shape, "bias": spec.matrix_shape[:1]} if dense else spec.shapes()
-                    shapes |= {f"{operation.name}.{part}": shape for part, shape in own.items()}
-                elif operation.op == "norm" and operation.details.learned:
-                    shapes |= {f"{operation.name}.{part}": (operation.details.features,) for part in ("weight", "bias")}
+        for leaf in walk(self.operations(dense=dense)):
+            match leaf:
+                case Layer(name, spec):
+                    m_out, m_in = spec.matrix_shape
+                    own = {"weight": (m_out, m_in), "bias": (m_out,)} if dense else spec.shapes()
+                    shapes |= {f"{name}.{part}": shape for part, shape in own.items()}
+                case Norm(name, features, learned=True):
+                    shapes |= {f"{name}.{part}": (features,) for part in ("weight", "bias")}
         return shapes
 
     def n_parameters(self, *, dense: bool) -> int:
@@ -186,28 +189,101 @@ class Network:
     def n_interpolated(self) -> int:
         """How many numbers of the I-MLP are interpolated: the weights and biases of its `interpolated` layers."""
         shapes = self.shapes(dense=True)
-        return sum(prod(shapes[f"{name}.{part}"]) for name in self.interpolated for part in ("weight", "bias"))
+        return sum(prod(shape) for name, shape in shapes.items() if name.rpartition(".")[0] in self.interpolated)
 
     def interpolating(self, names: Iterable[str] | None) -> "Network":
         """The same network with exactly these layers interpolated (None: as they are)."""
         if names is None:
             return self
         chosen = check_layers(self, names)
-        blocks = (
-            replace(b, layers=tuple(replace(layer, interpolated=layer.name in chosen) for layer in b.layers))
-            for b in self.blocks
-        )
-        return replace(self, blocks=tuple(blocks))
+        return replace(self, body=_changed(self.body, lambda one: replace(one, interpolated=one.name in chosen)))
 
 
 def check_layers(network: Network, names: Iterable[str]) -> tuple[str, ...]:
     """`names`, each of which must be a layer that the prior has too."""
     if isinstance(names, str):
         raise SpecError(f"layers is the string {names!r}", "give a list of names")
-    shared = [layer.name for layer in network.layers if not layer.dense_only]
+    leaves = walk(network.operations(dense=False))
+    shared = [leaf.name for leaf in leaves if isinstance(leaf, Layer) and leaf.name != "head"]
     return tuple(known(name, shared, f"layer of {network.name} with a prior") for name in names)
 
 
-def _norm_operation(name: str, norm: Norm | None) -> Iterator[Operation]:
-    if norm is not None:
-        yield Operation("norm", f"{name}.norm" if name else "norm", norm)
+def _without_dense_only(operations: Iterable[Operation], *, keep: bool) -> tuple[Operation, ...]:
+    found: list[Operation] = []
+    for operation in operations:
+        match operation:
+            case DenseOnly(body):
+                found += _without_dense_only(body, keep=keep) if keep else ()
+            case Residual(body=body):
+                found.append(replace(operation, body=_without_dense_only(body, keep=keep)))
+            case _:
+                found.append(operation)
+    return tuple(found)
+
+
+def _changed(operations: Iterable[Operation], change: Callable[[Layer], Layer]) -> tuple[Operation, ...]:
+    """The same tree with its layers changed."""
+    found: list[Operation] = []
+    for operation in operations:
+        match operation:
+            case Layer():
+                found.append(change(operation))
+            case Residual(body=body, shortcut=shortcut):
+                own = None if shortcut is None else change(shortcut)
+                found.append(replace(operation, body=_changed(body, change), shortcut=own))
+            case DenseOnly(body):
+                found.append(replace(operation, body=_changed(body, change)))
+            case _:
+                found.append(operation)
+    return tuple(found)
+
+
+def _flow(owner: str, operations: Iterable[Operation], width: int, source: str, dense: bool) -> tuple[int, str]:
+    """How many numbers come out of operations that `width` numbers from `source` go into, and from which of them.
+
+    `owner` is the network's name; each width on the way is checked.
+    """
+    for operation in operations:
+        match operation:
+            case Layer(name):
+                width, source = _layer_width(owner, operation, width, source), name
+            case Norm(name, features):
+                if width % features:
+                    raise SpecError(f"{name} is a norm over {features} of {width} numbers", f"use a divisor of {width}")
+            case Activation(name):
+                if name not in ACTIVATIONS:
+                    remedy = f"{did_you_mean(name, ACTIVATIONS)}use {', '.join(ACTIVATIONS)}"
+                    raise SpecError(f"{owner} has activation {name!r}", remedy)
+            case Mean(positions):
+                if width % positions:
+                    remedy = "positions must divide them"
+                    raise SpecError(f"{owner}: the mean over {positions} positions of {width} numbers", remedy)
+                width //= positions
+            case Residual(name, body, shortcut):
+                inner, last = _flow(owner, body, width, source, dense)
+                outer = width if shortcut is None else _layer_width(owner, shortcut, width, source)
+                if inner != outer:
+                    beside = f"{outer} numbers beside it" if shortcut is None else f"its shortcut {outer}"
+                    remedy = "make them equal, or give it a shortcut" if shortcut is None else "make them equal"
+                    raise SpecError(f"{name} is residual: its body ends with {inner} numbers, {beside}", remedy)
+                width, source = inner, last
+            case DenseOnly(body):
+                width, source = _flow(owner, body, width, source, dense) if dense else (width, source)
+            case _:
+                remedy = "use Layer, Norm, Activation, Mean, Residual and DenseOnly of imlp.networks"
+                raise SpecError(f"{owner}: {operation!r:.60} is not an operation", remedy)
+    return width, source
+
+
+def _layer_width(owner: str, layer: Layer, width: int, source: str) -> int:
+    if not isinstance(layer.spec, Spec):
+        raise SpecError(
+            f"{layer.name} has {layer.spec!r:.60} for a spec",
+            "a layer is a spec, which has a matrix; what depends on its data (attention, BatchNorm) has none",
+        )
+    m_out, m_in = layer.spec.matrix_shape
+    if m_in != width:
+        raise SpecError(f"{owner}: {layer.name} takes {m_in} numbers, but {source} gives {width}", "make them equal")
+    if not layer.spec.parameters:
+        raise SpecError(f"{layer.name} has no parameters: {layer.spec}", "put it in a Chain with one that has")
+    return m_out

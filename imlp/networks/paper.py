@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from imlp import kinds
 from imlp.errors import SpecError
-from imlp.networks.language import Block, Image, Layer, Network, Norm
+from imlp.networks.language import Activation, DenseOnly, Image, Layer, Mean, Network, Norm, Operation, Residual
 from imlp.spec import Conv, Shared
 
 
@@ -27,12 +27,12 @@ def cnn(
 
     Erratum: the text says stride 2 throughout, but the shapes of table 2 need strides 1, 2, 2, 2, 2, 1.
     """
-    layers = _convolutions(_image(image), width, strides, kernel, learned_norm)
+    layers = convolutions(as_image(image), width, strides, kernel)
     numbers = range(1, len(layers)) if activated is None else _layer_numbers(activated, len(layers))
-    layers = [
-        layer if n in numbers else replace(layer, norm=None, activation=None) for n, layer in enumerate(layers, start=1)
-    ]
-    return Network("cnn", _image(image), classes, (Block("trunk", tuple(layers)),)).interpolating(interpolated)
+    body: list[Operation] = []
+    for n, layer in enumerate(layers, start=1):
+        body += [layer, *(_norm_and_gelu(layer, learned_norm) if n in numbers else ())]
+    return Network("cnn", as_image(image), classes, tuple(body)).interpolating(interpolated)
 
 
 def mixer(
@@ -52,20 +52,25 @@ def mixer(
 
     Each pair is `x + mix(LN(x))`, or `mix(LN(x))` with `residual=False`; `hidden` sizes are those inside a pair.
     """
-    embed = kinds.make("patch-embed", image=_image(image), patch=patch, dim=channels)
-    patches, norm = embed.matrix_shape[0] // channels, Norm(channels, learned_norm)
+    embed = kinds.make("patch-embed", image=as_image(image), patch=patch, dim=channels)
+    patches = embed.matrix_shape[0] // channels
     sizes = {"patches": patches, "dim": channels, "hidden": token_hidden}
     tokens = [(kind, kinds.make(kind, **sizes)) for kind in ("token-mix-in", "token-mix-out")]
     hidden = channel_hidden or channels
     mixes = [("channel-mix", Shared(patches, *ends)) for ends in ((channels, hidden), (hidden, channels))]
-    blocks = [Block("embed", (Layer("embed", embed, "patch-embed"),))]
+    body: list[Operation] = [Layer("embed", embed, "patch-embed")]
     for b in range(1, depth + 1):
         for name, ((kind1, spec1), (kind2, spec2)) in (("token", tokens), ("channel", mixes)):
-            first = Layer(f"block{b}.{name}1", spec1, kind1, activation="gelu")
-            second = Layer(f"block{b}.{name}2", spec2, kind2)
-            blocks.append(Block(f"block{b}.{name}", (first, second), norm, residual))
-    network = Network("mixer", _image(image), classes, tuple(blocks), norm, rows=patches)
-    return network.interpolating(interpolated)
+            pair = f"block{b}.{name}"
+            mix = (
+                Norm(f"{pair}.norm", channels, learned_norm),
+                Layer(f"{pair}1", spec1, kind1),
+                Activation("gelu"),
+                Layer(f"{pair}2", spec2, kind2),
+            )
+            body += [Residual(pair, mix)] if residual else mix
+    body += [Norm("norm", channels, learned_norm), Mean(patches)]
+    return Network("mixer", as_image(image), classes, tuple(body)).interpolating(interpolated)
 
 
 def mlp1(
@@ -84,12 +89,13 @@ def mlp1(
     The prior ends there, with a head of its own; the layers above are the I-MLP's alone. Norm and GELU follow every
     hidden layer, in the prior too.
     """
-    layers = _convolutions(_image(image), width, strides, kernel, learned_norm)
-    layers += [
-        Layer(f"dense{n}", Shared(1, width, width), "dense", Norm(width, learned_norm), "gelu", False, dense_only=True)
-        for n in range(len(layers) + 1, depth + 1)
-    ]
-    return Network("mlp1", _image(image), classes, (Block("trunk", tuple(layers)),)).interpolating(interpolated)
+    body: list[Operation] = []
+    for layer in (layers := convolutions(as_image(image), width, strides, kernel)):
+        body += [layer, *_norm_and_gelu(layer, learned_norm)]
+    for n in range(len(layers) + 1, depth + 1):
+        layer = Layer(f"dense{n}", Shared(1, width, width), "dense", interpolated=False)
+        body.append(DenseOnly((layer, *_norm_and_gelu(layer, learned_norm))))
+    return Network("mlp1", as_image(image), classes, tuple(body)).interpolating(interpolated)
 
 
 def mlp2(
@@ -108,14 +114,16 @@ def mlp2(
 
     The rest of its prior continues as an S-CNN: stride 2 until 2 x 2 pixels are left, and stride 1 from there.
     """
-    first = Conv(_image(image), first_channels, kernel, first_stride, kernel // 2)
+    first = Conv(as_image(image), first_channels, kernel, first_stride, kernel // 2)
     size, strides = min(first.out_shape[1:]), [first_stride]
     for _ in range(depth - 1):
         strides.append(2 if size > 2 else 1)
         size = -(-size // strides[-1])
     widths = [first.matrix_shape[0]] + [width] * (depth - 1)
-    layers = _convolutions(_image(image), widths, strides, kernel, learned_norm)
-    return Network("mlp2", _image(image), classes, (Block("trunk", tuple(layers)),)).interpolating(interpolated)
+    body: list[Operation] = []
+    for layer in convolutions(as_image(image), widths, strides, kernel):
+        body += [layer, *_norm_and_gelu(layer, learned_norm)]
+    return Network("mlp2", as_image(image), classes, tuple(body)).interpolating(interpolated)
 
 
 def _layer_numbers(numbers: Sequence[int], n: int) -> Sequence[int]:
@@ -124,16 +132,19 @@ def _layer_numbers(numbers: Sequence[int], n: int) -> Sequence[int]:
     return numbers
 
 
-def _image(shape: Sequence[int]) -> Image:
+def as_image(shape: Sequence[int]) -> Image:
     if len(shape) != 3:
         raise SpecError(f"image is {shape!r}", "give (channels, height, width)")
     c, h, w = shape
     return c, h, w
 
 
-def _convolutions(
-    shape: Image, width: int | Sequence[int], strides: Sequence[int], kernel: int, learned_norm: bool
-) -> list[Layer]:
+def _norm_and_gelu(layer: Layer, learned: bool) -> tuple[Norm, Activation]:
+    """What follows a layer: LayerNorm over all of its outputs, then GELU."""
+    return Norm(f"{layer.name}.norm", layer.spec.matrix_shape[0], learned), Activation("gelu")
+
+
+def convolutions(shape: Image, width: int | Sequence[int], strides: Sequence[int], kernel: int) -> list[Layer]:
     """`conv1`, `conv2`, ...: as many channels as make a convolution as wide as the dense layer beside it."""
     if not strides:
         raise SpecError(f"strides is {strides!r}", "give one for each convolution, for example [1, 2, 2]")
@@ -142,15 +153,20 @@ def _convolutions(
         raise SpecError(f"{len(widths)} widths for {len(strides)} strides", "give as many of each, or a single width")
     layers = []
     for n, (m_out, stride) in enumerate(zip(widths, strides, strict=True), start=1):
-        one = Conv(shape, 1, kernel, stride, kernel // 2)
-        _, h, w = one.out_shape
-        if m_out < h * w or m_out % (h * w):
-            raise SpecError(
-                f"conv{n}: the dense layer has {m_out} outputs, but a convolution onto {h} x {w} pixels has a multiple "
-                f"of {h * w}",
-                f"use a width of {max(1, m_out // (h * w)) * h * w}, or other strides",
-            )
-        spec = replace(one, out_channels=m_out // (h * w))
-        layers.append(Layer(f"conv{n}", spec, "conv", Norm(m_out, learned_norm), "gelu"))
+        spec = convolution(f"conv{n}", shape, m_out, kernel, stride)
+        layers.append(Layer(f"conv{n}", spec, "conv"))
         shape = spec.out_shape
     return layers
+
+
+def convolution(name: str, shape: Image, width: int, kernel: int, stride: int) -> Conv:
+    """One with `width` outputs in all, and so many channels; `name` is for the message if there is none."""
+    one = Conv(shape, 1, kernel, stride, kernel // 2)
+    _, h, w = one.out_shape
+    if width < h * w or width % (h * w):
+        raise SpecError(
+            f"{name}: the dense layer has {width} outputs, but a convolution onto {h} x {w} pixels has a multiple of "
+            f"{h * w}",
+            f"use a width of {max(1, width // (h * w)) * h * w}, or other strides",
+        )
+    return replace(one, out_channels=width // (h * w))

@@ -64,15 +64,16 @@ def layer_norm(
     deviation = np.sqrt((centred**2).mean(axis=-1, keepdims=True) + eps)
     z = centred / deviation
     scale, shift = (1.0, 0.0) if weight is None else (weight[..., None, None, :], bias[..., None, None, :])
+    y = scale * z + shift  # of images, which all lanes share, the lanes' own scales make lanes
 
     def backward(dy: np.ndarray) -> tuple[np.ndarray, Gradients]:
-        dy = dy.reshape(z.shape)
+        dy = dy.reshape(y.shape)
         d = scale * dy
         dx = (d - d.mean(axis=-1, keepdims=True) - z * (d * z).mean(axis=-1, keepdims=True)) / deviation
         own = {} if weight is None else {"weight": (dy * z).sum(axis=(-3, -2)), "bias": dy.sum(axis=(-3, -2))}
-        return dx.reshape(x.shape), own
+        return dx.reshape(*dx.shape[:-2], -1), own
 
-    return (scale * z + shift).reshape(x.shape), backward
+    return y.reshape(*y.shape[:-2], -1), backward
 
 
 def gelu(x: np.ndarray) -> tuple[np.ndarray, Backward]:
@@ -92,17 +93,33 @@ def gelu(x: np.ndarray) -> tuple[np.ndarray, Backward]:
     return x * Phi, backward
 
 
-def mean(x: np.ndarray, rows: int) -> tuple[np.ndarray, Backward]:
-    """The mean over `rows` runs of features: `(..., N, rows C)` to `(..., N, C)`.
+def relu(x: np.ndarray) -> tuple[np.ndarray, Backward]:
+    """`y = max(x, 0)`, with slope 0 at 0.
 
-    >>> mean(np.array([[1.0, 2.0, 3.0, 4.0]]), rows=2)[0]
+    >>> relu(np.array([-2.0, 3.0]))[0]
+    array([0., 3.])
+    """
+    return np.maximum(x, 0), lambda dy: (dy * (x > 0), {})
+
+
+def identity(x: np.ndarray) -> tuple[np.ndarray, Backward]:
+    """`y = x`: the activation called "none"."""
+    return x, lambda dy: (dy, {})
+
+
+def mean(x: np.ndarray, positions: int, channels_first: bool = False) -> tuple[np.ndarray, Backward]:
+    """The mean over positions: `(..., N, P C)` to `(..., N, C)`, or of `(..., N, C P)` with `channels_first`.
+
+    >>> mean(np.array([[1.0, 2.0, 3.0, 4.0]]), positions=2)[0]
     array([[2., 3.]])
     """
+    split, axis = ((-1, positions), -1) if channels_first else ((positions, -1), -2)
+    parts = x.reshape(*x.shape[:-1], *split)  # (..., N, C, P) or (..., N, P, C)
 
     def backward(dy: np.ndarray) -> tuple[np.ndarray, Gradients]:
-        return np.concatenate([dy] * rows, axis=-1) / rows, {}
+        return np.repeat(np.expand_dims(dy / positions, axis), positions, axis).reshape(x.shape), {}
 
-    return x.reshape(*x.shape[:-1], rows, -1).mean(axis=-2), backward
+    return parts.mean(axis=axis), backward
 
 
 def cross_entropy(logits: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

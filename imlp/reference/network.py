@@ -1,9 +1,9 @@
 """The verbs on whole networks: forward, backward, one training step, one interpolation step of algorithm 1.
 
-Nothing here knows a particular network: `Network.sections` says what to do, `layers` how.
+Nothing here knows a particular network: `Network.operations` says what to do, `operations` how.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,12 +13,11 @@ from imlp import checks
 from imlp.errors import ArrayError
 from imlp.init import network_parameters
 from imlp.model import Model, batch_fits, exported, lanes_fit, loaded, mixes, refuse_non_finite
-from imlp.networks import Network, Operation
+from imlp.networks import Network
 from imlp.reference import layers as ops
 from imlp.reference.adam import adam
+from imlp.reference.operations import Watch, run
 from imlp.reference.verbs import expand_bias, interpolate
-
-Watch = Callable[[str, np.ndarray], None]
 
 
 def init(
@@ -133,47 +132,8 @@ def restore(
 
 def _run(model: Model, x: np.ndarray, watch: Watch | None = None) -> tuple[np.ndarray, Any]:
     """The logits, and a function from their gradient to that of every parameter."""
-    tape = []
-    for residual, operations in model.network.sections(dense=model.dense):
-        start = x
-        backwards = []
-        for operation in operations:
-            x, backward = _operate(model, operation, x)
-            backwards.append((operation.name, backward))
-            if watch is not None:
-                watch(operation.name, x)
-        x = start + x if residual else x
-        tape.append((residual, backwards))
-
-    def backward_all(dx: np.ndarray) -> dict[str, np.ndarray]:
-        grads: dict[str, np.ndarray] = {}
-        for residual, backwards in reversed(tape):
-            end = dx
-            for name, backward in reversed(backwards):
-                dx, own = backward(dx)
-                grads |= {f"{name}.{part}": gradient for part, gradient in own.items()}
-            dx = end + dx if residual else dx
-        return grads
-
-    return x, backward_all
-
-
-def _operate(model: Model, operation: Operation, x: np.ndarray) -> tuple[np.ndarray, ops.Backward]:
-    weight: Any = model.parameters.get(f"{operation.name}.weight")
-    bias: Any = model.parameters.get(f"{operation.name}.bias")
-    match operation.op:
-        case "linear" if model.dense:
-            return ops.linear(x, weight, bias)
-        case "linear":
-            spec = operation.details.spec
-            return ops.structured(x, spec, model.weight_of(operation.name, spec), bias)
-        case "norm":
-            return ops.layer_norm(x, operation.details.features, weight, bias)
-        case "gelu":
-            return ops.gelu(x)
-        case "mean":
-            return ops.mean(x, operation.details)
-    raise TypeError(f"{operation.op!r} is not an operation of a network")
+    logits, backward = run(model, model.network.operations(dense=model.dense), x, watch)
+    return logits, lambda dlogits: backward(dlogits)[1]
 
 
 def _images(model: Model, x: Any) -> np.ndarray:

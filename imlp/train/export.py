@@ -5,15 +5,16 @@ data is folded into the first layer, `W (x - mean) / std + b = (W / std) x + (b 
 """
 
 import io
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import safetensors.numpy
 
 from imlp.errors import BackendError, ConfigError, ImlpError, RunError, install_hint
 from imlp.files import check_path, write_whole
-from imlp.networks import Network
+from imlp.networks import Activation, Layer, Mean, Network, Norm, Operation, Residual, walk
 from imlp.train.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -26,7 +27,8 @@ def parameters(run: str | Path, lane: int | str = 0) -> tuple[Network, dict[str,
     """Network and parameters of a lane (or of the "prior") of a run, as its newest checkpoint has them.
 
     A lane's first layer takes images from 0 to 1. The prior's is left as it is, for standardised images, with `mean`
-    and `std` beside it: a convolution pads with zeros, and zero is the mean only after standardising.
+    and `std` beside it: a convolution pads with zeros, and zero is the mean only after standardising. So is a network
+    whose first operation is not a layer.
     """
     folder = check_path(run)
     files = RunFolder(folder)
@@ -48,12 +50,14 @@ def parameters(run: str | Path, lane: int | str = 0) -> tuple[Network, dict[str,
         raise RunError(f"{folder} has no trained lane {lane!r}", f"it has {known}")
     index = state["active"].index(lane)
     own = {name: array[index] for name, array in _own(arrays, "lanes/").items()}
-    first = network.layers[0].name
+    first = network.operations(dense=True)[0]
+    if not isinstance(first, Layer):
+        return network, own | {name: np.array(state[name]) for name in ("mean", "std")}
     pixels = network.image[1] * network.image[2]
     mean, std = (np.repeat(np.array(state[name]), pixels) for name in ("mean", "std"))  # (M_in,)
-    W, b = own[f"{first}.weight"].astype(np.float64), own[f"{first}.bias"]
-    own[f"{first}.weight"] = (W / std).astype(b.dtype)
-    own[f"{first}.bias"] = (b - W @ (mean / std)).astype(b.dtype)
+    W, b = own[f"{first.name}.weight"].astype(np.float64), own[f"{first.name}.bias"]
+    own[f"{first.name}.weight"] = (W / std).astype(b.dtype)
+    own[f"{first.name}.bias"] = (b - W @ (mean / std)).astype(b.dtype)
     return network, own
 
 
@@ -73,8 +77,12 @@ def load(run: str | Path, lane: int = 0) -> "torch.nn.Module":
     if isinstance(lane, str):
         raise ConfigError(f"lane is {lane!r}", "give a lane's number; the prior can be exported as arrays")
     network, own = parameters(run, lane)
-    module = torch.fx.symbolic_trace(_module(network)).to(torch.tensor(own["head.bias"]).dtype)
-    module.load_state_dict({name: torch.tensor(own[_parameter(name)]) for name in module.state_dict()})
+    attributes = _attributes(network)
+    traced = torch.fx.symbolic_trace(_module(network, attributes, own.pop("mean", None), own.pop("std", None)))
+    module = traced.to(torch.tensor(own["head.bias"]).dtype)
+    parts = {name: name.rpartition(".")[::2] for name in own}
+    given = {f"{attributes[layer]}.{part}": torch.tensor(own[name]) for name, (layer, part) in parts.items()}
+    module.load_state_dict(module.state_dict() | given)
     return module.eval()
 
 
@@ -126,44 +134,79 @@ def _write_onnx(module: "torch.nn.Module", example: "torch.Tensor", path: Path) 
     _write(path, program.model_proto.SerializeToString())
 
 
-def _parameter(name: str) -> str:
-    """`block1_token1.weight` of the module is `block1.token1.weight` of the network."""
-    layer, _, part = name.rpartition(".")
-    return f"{layer.replace('_', '.')}.{part}"
+def _attributes(network: Network) -> dict[str, str]:
+    """The names of layers and norms as attributes of a module: `block1.token1` becomes `block1_token1`."""
+    from torch import nn
+
+    attributes: dict[str, str] = {}
+    taken = {*dir(nn.Module()), "mean", "std"}
+    for leaf in walk(network.operations(dense=True)):
+        if isinstance(leaf, Layer | Norm):
+            name = leaf.name.replace(".", "_").replace("-", "_")
+            while name in taken:
+                name += "_"
+            attributes[leaf.name] = name
+            taken.add(name)
+    return attributes
 
 
-def _module(network: Network) -> "torch.nn.Module":
-    """The dense network from torch's own parts; traced, nothing of this class is left in it."""
+def _module(
+    network: Network, attributes: dict[str, str], mean: np.ndarray | None, std: np.ndarray | None
+) -> "torch.nn.Module":
+    """The dense network from torch's own parts; traced, nothing of this class is left in it.
+
+    With `mean` and `std` it standardises images first, where the first layer could not take that over.
+    """
+    import torch
     from torch import Tensor, nn
+
+    activations: dict[str, Any] = {"gelu": nn.functional.gelu, "relu": nn.functional.relu, "none": lambda x: x}
+
+    def linear(m: nn.Module, layer: Layer, x: Tensor) -> Tensor:
+        return getattr(m, attributes[layer.name])(x)
+
+    def norm(m: nn.Module, norm: Norm, x: Tensor) -> Tensor:
+        runs = x.unflatten(-1, (-1, norm.features))
+        return getattr(m, attributes[norm.name])(runs).flatten(-2)
+
+    def activation(m: nn.Module, activation: Activation, x: Tensor) -> Tensor:
+        return activations[activation.name](x)
+
+    def average(m: nn.Module, mean: Mean, x: Tensor) -> Tensor:
+        if mean.channels_first:
+            return x.unflatten(-1, (-1, mean.positions)).mean(-1)
+        return x.unflatten(-1, (mean.positions, -1)).mean(-2)
+
+    def residual(m: nn.Module, residual: Residual, x: Tensor) -> Tensor:
+        return run(m, [residual.shortcut] if residual.shortcut else [], x) + run(m, residual.body, x)
+
+    handlers: dict[type, Any] = {
+        Layer: linear, Norm: norm, Activation: activation, Mean: average, Residual: residual,
+    }  # fmt: skip
+
+    def run(m: nn.Module, operations: Iterable[Operation], x: Tensor) -> Tensor:
+        for operation in operations:
+            x = handlers[type(operation)](m, operation, x)
+        return x
 
     class Dense(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            for _, steps in network.sections(dense=True):
-                for step in steps:
-                    if step.op == "linear":
-                        m_out, m_in = step.details.spec.matrix_shape
-                        self.add_module(step.name.replace(".", "_"), nn.Linear(m_in, m_out))
-                    elif step.op == "norm":
-                        norm = nn.LayerNorm(step.details.features, elementwise_affine=step.details.learned)
-                        self.add_module(step.name.replace(".", "_"), norm)
+            for leaf in walk(network.operations(dense=True)):
+                match leaf:
+                    case Layer(name, spec):
+                        m_out, m_in = spec.matrix_shape
+                        own: nn.Module = nn.Linear(m_in, m_out)
+                        self.add_module(attributes[name], own)
+                    case Norm(name, features, learned):
+                        self.add_module(attributes[name], nn.LayerNorm(features, elementwise_affine=learned))
+            if mean is not None:
+                self.register_buffer("mean", torch.tensor(mean)[:, None, None])
+                self.register_buffer("std", torch.tensor(std)[:, None, None])
 
         def forward(self, images: Tensor) -> Tensor:
-            x = images.flatten(1)
-            for residual, steps in network.sections(dense=True):
-                start = x
-                for step in steps:
-                    part = getattr(self, step.name.replace(".", "_"), None)
-                    match step.op:
-                        case "linear":
-                            x = part(x)  # type: ignore[misc]
-                        case "norm":
-                            x = part(x.unflatten(-1, (-1, step.details.features))).flatten(-2)  # type: ignore[misc]
-                        case "gelu":
-                            x = nn.functional.gelu(x)
-                        case "mean":
-                            x = x.unflatten(-1, (step.details, -1)).mean(-2)
-                x = start + x if residual else x
-            return x
+            own: Any = self
+            x = images if mean is None else (images - own.mean) / own.std
+            return run(self, network.operations(dense=True), x.flatten(1))
 
     return Dense()

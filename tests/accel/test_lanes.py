@@ -7,6 +7,7 @@ this file under several of them.
 import numpy as np
 import pytest
 from conftest import needs
+from small import SMALL
 
 needs("accel")
 
@@ -22,6 +23,8 @@ NETWORKS = {
     "odd": networks.cnn((1, 5, 7), 3, width=35, strides=(1, 1), learned_norm=True),
     "odd, one pixel": networks.cnn((1, 3, 3), 7, width=(9, 12, 13), strides=(1, 2, 2)),
     "odd mixer": networks.mixer((3, 9, 6), 5, patch=3, channels=7, learned_norm=True),
+    "odd resnet": networks.resnet((1, 3, 3), 7, width=36, stem_stride=1, strides=(2,)),
+    "in another order": SMALL["in another order"],
     "large": networks.cnn((3, 32, 32)),
 }
 BATCHES = {"large": 128}

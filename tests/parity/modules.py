@@ -1,4 +1,4 @@
-"""The networks of tables 2 and 3 as `torch.nn` modules, written from the paper alone, without any code of imlp.
+"""The networks of tables 2 and 3, and a ResNet, as `torch.nn` modules, written without any code of imlp.
 
 `load` copies our parameters into them by position, which is all that the two have in common.
 """
@@ -57,6 +57,30 @@ class Mixer(nn.Module):
             h = h.transpose(1, 2) if index % 2 == 0 else h
             x = x + h if self.residual else h
         return self.head(nn.functional.layer_norm(x, (128,)).mean(1))
+
+
+class Block(nn.Module):
+    """ResNet's, with LayerNorm over everything for BatchNorm: the shortcut has the block's stride."""
+
+    def __init__(self, c_in: int, c_out: int, stride: int):
+        super().__init__()
+        self.conv1 = nn.Conv2d(c_in, c_out, 3, stride=stride, padding=1)
+        self.conv2 = nn.Conv2d(c_out, c_out, 3, padding=1)
+        self.shortcut = nn.Conv2d(c_in, c_out, 1, stride=stride) if stride > 1 else nn.Identity()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.conv1(x)
+        h = self.conv2(nn.functional.layer_norm(h, h.shape[1:]).relu())
+        return (nn.functional.layer_norm(h, h.shape[1:]) + self.shortcut(x)).relu()
+
+
+def res_net(classes: int = 10) -> nn.Module:
+    return nn.Sequential(
+        nn.Unflatten(1, (3, 32, 32)),
+        nn.Conv2d(3, 4, 3, stride=2, padding=1), nn.LayerNorm((4, 16, 16), elementwise_affine=False), nn.ReLU(),
+        Block(4, 4, 1), Block(4, 16, 2), Block(16, 64, 2),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, classes),
+    )  # fmt: skip
 
 
 def load(module: nn.Module, parameters: dict[str, torch.Tensor]) -> None:

@@ -10,13 +10,14 @@ from small import SMALL, batch
 needs("accel")
 
 import torch  # noqa: E402
-from modules import Mixer, load, s_cnn, s_mlp  # noqa: E402
+from modules import Mixer, load, res_net, s_cnn, s_mlp  # noqa: E402
 
 from imlp import accel, networks, reference  # noqa: E402
 from imlp.accel.adam import adam  # noqa: E402
 from imlp.accel.products import Patches, Quads, Strips, products_for  # noqa: E402
 from imlp.errors import ArrayError, BackendError, ImlpError  # noqa: E402
-from imlp.spec import Conv  # noqa: E402
+from imlp.networks import Activation, Layer, Mean, Network, Norm, Residual  # noqa: E402
+from imlp.spec import Conv, Shared  # noqa: E402
 
 EVERY = pytest.mark.parametrize("network", SMALL.values(), ids=SMALL)
 FORMS = [{"dense": False}, {"dense": True}, {"dense": True, "lanes": 3}]
@@ -126,8 +127,9 @@ def test_a_lane_of_a_stack_is_the_lane_trained_alone(network):
         (s_mlp, "cnn", {}, True),
         (Mixer, "mixer", {}, False),
         (lambda: Mixer(residual=False), "mixer", {"residual": False}, False),
+        (res_net, "resnet", {}, False),
     ],
-    ids=["S-CNN", "S-MLP", "MLP-Mixer", "MLP-Mixer, not residual"],
+    ids=["S-CNN", "S-MLP", "MLP-Mixer", "MLP-Mixer, not residual", "ResNet"],
 )
 def test_logits_and_losses_are_those_of_plain_torch_modules(module, name, options, dense):
     network = networks.make(name, **options)
@@ -299,7 +301,9 @@ def test_a_gradient_that_is_stored_otherwise_is_still_its_parameters():
 
 def test_a_compiled_step_is_the_step():
     needs("g++")
-    network = networks.cnn(image=(1, 4, 4), classes=2, width=16, strides=(1,))
+    one, beside = (Layer(name, Shared(1, 4, 4), "dense") for name in ("one", "beside"))
+    body = (Residual("pair", (one, Norm("norm", 4)), beside), Activation("relu"), Mean(2))
+    network = Network("mine", (1, 2, 2), 2, body)
     x, y = torch_batch(network)
     models = [accel.init(network, dense=True, seed=0, lanes=2, dtype="float64") for _ in range(2)]
     for _ in range(2):

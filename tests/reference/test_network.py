@@ -59,25 +59,25 @@ def _loss(model, x, y):
 def test_at_alpha_1_with_the_priors_head_the_i_mlp_is_the_prior(network):
     model, prior = trained(network, dense=True), trained(network, dense=False)
     x, y = batch(network, n=20)
-    shared = [layer.name for layer in network.layers if not layer.dense_only]
+    shared = [layer.name for layer in network.layers if f"{layer.name}.weight" in prior.parameters]
     reference.inject(model, prior, 1.0, layers=shared, head=True)
     for name in model.parameters:
         if name in prior.parameters and ".norm." in f".{name}":
             model.parameters[name][...] = prior.parameters[name]  # learned norms are not interpolated
-    if network.name == "mlp1":  # its upper layers have no prior: compare what reaches them
-        below = networks.Network("below", network.image, network.classes, _without_dense_only(network))
-        arrays = {k: v for k, v in reference.export(model).items() if ".dense" not in f".{k}"}
+    below = networks.Network("below", network.image, network.classes, _without_dense_only(network))
+    if below.body != network.body:  # upper layers of its own, without a prior: compare what reaches them
+        upper = set(model.parameters) - set(below.shapes(dense=True))
+        arrays = {k: v for k, v in reference.export(model).items() if not k.endswith(tuple(upper))}
         model = reference.restore(below, arrays, dense=True)
     np.testing.assert_allclose(reference.forward(model, x), reference.forward(prior, x), rtol=0, atol=1e-12)
     assert reference.evaluate(model, x, y)[0] == reference.evaluate(prior, x, y)[0]
 
 
 def _without_dense_only(network):
-    (trunk,) = network.blocks
-    return (networks.Block("trunk", tuple(layer for layer in trunk.layers if not layer.dense_only)),)
+    return tuple(one for one in network.body if not isinstance(one, networks.DenseOnly))
 
 
-@pytest.mark.parametrize("name", ["cnn", "mixer", "mlp2"])
+@pytest.mark.parametrize("name", ["cnn", "mixer", "mlp2", "resnet"])
 def test_at_alpha_1_at_the_papers_sizes(name):
     network = networks.make(name)
     model, prior = (reference.init(network, dense=dense, seed=2) for dense in (True, False))

@@ -17,7 +17,7 @@ from imlp.cli import app
 MIXER = {"network": "mixer", "options": {"patch": 4, "channels": 6, "depth": 1}}
 
 
-@pytest.fixture(scope="module", params=["cnn", "mixer", "mlp1", "mlp2"])
+@pytest.fixture(scope="module", params=["cnn", "mixer", "mlp1", "mlp2", "resnet"])
 def trained(request, tmp_path_factory):
     """One run per network with the reference backend, and its logits of lane 1."""
     options = {
@@ -25,6 +25,7 @@ def trained(request, tmp_path_factory):
         "mixer": MIXER["options"],
         "mlp1": {"width": 64, "strides": [1, 2], "depth": 4},
         "mlp2": {"first_channels": 4, "first_stride": 2, "width": 32, "depth": 3},
+        "resnet": {"width": 64, "strides": [1, 2]},
     }[request.param]
     folder = tmp_path_factory.mktemp(request.param)
     trainer = tiny.run(folder, network=request.param, options=options, lanes=tiny.lanes(0, 0.5))
@@ -123,4 +124,4 @@ def test_a_folder_that_is_no_run(tmp_path):
 
 
 def test_networks_are_all_covered():
-    assert set(networks.NETWORKS) == {"cnn", "mixer", "mlp1", "mlp2"}
+    assert set(networks.NETWORKS) == {"cnn", "mixer", "mlp1", "mlp2", "resnet"}
