@@ -87,8 +87,7 @@ class Experiment:
                 theirs = next((row for row in paper if row["arm"] == name and is_about(score, row["lane"])), None)
                 model = score.lane.title if score.lane else arm.prior_name
                 value, std = (theirs["value"], theirs["std"]) if theirs else (None, None)
-                comparable = value is not None and not far
-                difference = score.mean - value if comparable else None
+                difference = None if value is None or far else score.mean - value
                 own = {"mean": score.mean, "std": score.std, "interval": score.interval, "n": score.n}
                 table.append({
                     "arm": name, "model": model, **own, "paper": value, "paper_std": std, "difference": difference,
