@@ -103,10 +103,10 @@ def test_accel_checks_itself_first(data):
 
 def test_a_network_that_differs_from_the_reference_is_not_trained(data, monkeypatch):
     needs("accel")
-    from imlp.accel import convolution
+    from imlp.accel import convolution, verbs
+    from imlp.spec import Conv
 
-    right = convolution.apply
-    monkeypatch.setattr(convolution, "apply", lambda *arguments: right(*arguments) * 1.01)
+    monkeypatch.setitem(verbs.APPLY, Conv, lambda *arguments: convolution.apply(*arguments) * 1.01)
     result = run("--data", data, *SMALL[:-2])
     assert result.exit_code == 2
     assert "accel differs from the reference" in result.stderr
