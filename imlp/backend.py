@@ -1,8 +1,8 @@
 """The interface that both backends implement, and the way to get one by name.
 
 A backend is a module: `imlp.reference` (NumPy and SciPy, float64, made to be read) or `imlp.accel` (PyTorch, made
-to be fast). The trainer only knows the verbs below. Each backend says in its `__init__.py` that it implements them, so
-mypy compares every type (and a test the names of the parameters).
+to be fast). `imlp.nn.verbs` has the same verbs for PyTorch models of others. The trainer only knows the verbs below.
+Each backend says that it implements them, so mypy compares every type (and a test the names of the parameters).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -130,14 +130,14 @@ def backend(name: str) -> Backend[Any]:
     >>> backend("reference").matrix(Transpose(2, 3)).shape
     (6, 6)
     """
-    if name not in NAMES:
+    if name not in (*NAMES, "nn"):
         raise BackendError(f"unknown backend {name!r}", f"the known ones are {' and '.join(NAMES)}")
     try:
-        return import_module(f"imlp.{name}")
+        return import_module("imlp.nn.verbs" if name == "nn" else f"imlp.{name}")
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "imlp":
             raise
         raise BackendError(
             f"backend {name!r} needs the package {error.name}, which is not installed",
-            install_hint(name),
+            install_hint("accel"),
         ) from error

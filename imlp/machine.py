@@ -111,7 +111,7 @@ def memory(network: Network, *, lanes: int, batch: int, itemsize: int, images: i
 
     A parameter takes four numbers (itself, two moments, room for its gradient), an activation about three.
     """
-    widths = sum(shape[0] for name, shape in network.shapes(dense=True).items() if name.endswith(".weight"))
+    widths = network.activations
     once = 4 * network.n_parameters(dense=False) * itemsize + images * prod(network.image)
     lane = (4 * network.n_parameters(dense=True) + 3 * batch * widths) * itemsize
     return Memory(network.name, device, lanes, once, lane)

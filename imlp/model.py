@@ -14,6 +14,7 @@ from imlp.errors import AlphaError, ArrayError, NonFiniteError, known
 from imlp.networks import Network, check_layers
 from imlp.spec import Spec
 
+BUFFER = "buffer:"  # how the names of buffers begin in files
 Arrays = dict[str, Any]  # by parameter name: numpy.ndarray in the reference, torch.Tensor in accel
 
 
@@ -31,6 +32,7 @@ class Model:
     first_moments: Arrays
     second_moments: Arrays
     step: int = 0
+    buffers: Arrays = field(default_factory=dict)  # what a step changes besides: running statistics of other models
     scratch: Arrays = field(default_factory=dict, repr=False)  # room that a backend keeps from step to step
 
     @classmethod
@@ -46,9 +48,16 @@ class Model:
     def select(self, lanes: Sequence[int]) -> "Model":
         """A new model of exactly these lanes, moments included."""
         chosen = lanes_chosen(self, lanes)
-        groups = (self.parameters, self.first_moments, self.second_moments)
-        parameters, first, second = ({name: array[chosen] for name, array in group.items()} for group in groups)
-        return Model(self.network, self.dense, len(chosen), parameters, first, second, self.step)
+        groups = (self.parameters, self.first_moments, self.second_moments, self.buffers)
+        parameters, first, second, buffers = (
+            {name: array[chosen] for name, array in group.items()} for group in groups
+        )
+        return Model(self.network, self.dense, len(chosen), parameters, first, second, self.step, buffers)
+
+    @property
+    def numbers(self) -> Arrays:
+        """Everything that its answers depend on."""
+        return {**self.parameters, **self.buffers}
 
 
 def lanes_fit(dense: bool, lanes: int | None) -> None:
@@ -166,37 +175,39 @@ def exported(model: Model, to_numpy: Callable[[Any], np.ndarray]) -> dict[str, n
 def shared(model: Model, to_numpy: Callable[[Any], np.ndarray]) -> dict[str, np.ndarray]:
     """The same without copies where possible: what changes the model changes these arrays."""
     groups = {"": model.parameters, "adam.first.": model.first_moments, "adam.second.": model.second_moments}
+    groups[BUFFER] = model.buffers
     arrays = {prefix + name: to_numpy(array) for prefix, group in groups.items() for name, array in group.items()}
     return arrays | {"adam.step": np.array(model.step)}
 
 
 def loaded(network: Network, arrays: Mapping[str, Any], *, dense: bool, convert: Callable[[Any], Any]) -> Model:
     """The model that `exported` wrote; every name and shape is checked against the network."""
-    shapes = network.shapes(dense=dense)
-    prefixes = ("", "adam.first.", "adam.second.")
-    expected = {prefix + name for prefix in prefixes for name in shapes} | {"adam.step"}
+    shapes, buffers = network.shapes(dense=dense), network.buffers(dense=dense)
+    prefixes = {"": shapes, "adam.first.": shapes, "adam.second.": shapes, BUFFER: buffers}
+    expected = {prefix + name for prefix, own in prefixes.items() for name in own} | {"adam.step"}
     for name in sorted(expected - set(arrays)):
         raise ArrayError(f"{network.name}: array {name} is missing", "give everything that export wrote")
     for name in sorted(set(arrays) - expected):
         raise ArrayError(
             f"{network.name} has no array {name}", "restore it with the network and dense that were exported"
         )
-    head = np.shape(arrays["head.bias"])
-    lanes = head[0] if len(head) == 2 else None
+    name, shape = next(iter(shapes.items()))
+    found = np.shape(arrays[name])
+    lanes = found[0] if len(found) > len(shape) else None
     lanes_fit(dense, lanes)
     groups: list[Arrays] = []
-    for prefix in prefixes:
-        for name, shape in shapes.items():
+    for prefix, own in prefixes.items():
+        for name, shape in own.items():
             given, wanted = np.shape(arrays[prefix + name]), shape if lanes is None else (lanes, *shape)
             if given != wanted:
                 raise ArrayError(f"{network.name}: array {prefix}{name} has shape {given}", f"it must have {wanted}")
         try:
-            groups.append({name: convert(arrays[prefix + name]) for name in shapes})
+            groups.append({name: convert(arrays[prefix + name]) for name in own})
         except (TypeError, ValueError) as error:
             problem = f"{network.name}: an array does not hold numbers: {error}"
             raise ArrayError(problem, "give what export wrote") from error
-    parameters, first, second = groups
-    return Model(network, dense, lanes, parameters, first, second, int(arrays["adam.step"]))
+    parameters, first, second, others = groups
+    return Model(network, dense, lanes, parameters, first, second, int(arrays["adam.step"]), others)
 
 
 def not_finite(model: Model) -> dict[int, str]:
@@ -205,12 +216,13 @@ def not_finite(model: Model) -> dict[int, str]:
     Of several layers the first one. One lane at a time, to save memory.
     """
     found: dict[int, str] = {}
-    for name in model.parameters:
-        for group in (model.parameters, model.first_moments, model.second_moments):
-            lanes = [group[name]] if model.lanes is None else group[name]
-            for lane, own in enumerate(lanes):
-                if lane not in found and not (abs(own) < np.inf).all():
-                    found[lane] = name.rpartition(".")[0]
+    moments = (model.first_moments, model.second_moments)
+    named = [(name, group[name]) for name in model.parameters for group in (model.parameters, *moments)]
+    named += [(name, 1.0 * array) for name, array in model.buffers.items()]  # some of them are not numbers
+    for name, array in named:
+        for lane, own in enumerate([array] if model.lanes is None else array):
+            if lane not in found and not (abs(own) < np.inf).all():
+                found[lane] = name.rpartition(".")[0]
     return found
 
 

@@ -17,11 +17,11 @@ def laid_out(model: Model) -> Model:
             for group in (model.parameters, model.first_moments, model.second_moments):
                 group[name] = found.stored(group[name])
     if model.lanes is not None:
-        model.parameters = {name: _aligned(stack) for name, stack in model.parameters.items()}
+        model.parameters = {name: aligned(stack) for name, stack in model.parameters.items()}
     return model
 
 
-def _aligned(stack: Tensor) -> Tensor:
+def aligned(stack: Tensor) -> Tensor:
     """The same numbers with each lane on a boundary of ALIGNMENT bytes: the rounding of a product may depend on it."""
     size, step = stack[0].numel(), ALIGNMENT // stack.element_size()
     if size % step == 0:
@@ -34,12 +34,14 @@ def one_by_one(model: Model) -> list[Model]:
     """Each lane as a model of its own, which shares its numbers and the room for gradients; or the model itself."""
     if model.lanes is None:
         return [model]
-    groups = (model.parameters, model.first_moments, model.second_moments)
+    groups = (model.parameters, model.first_moments, model.second_moments, model.buffers)
     unbound = [{name: stack.unbind() for name, stack in group.items()} for group in groups]
     lanes = []
     for lane in range(model.lanes):
-        parameters, first, second = ({name: each[lane] for name, each in group.items()} for group in unbound)
-        lanes.append(Model(model.network, model.dense, None, parameters, first, second, model.step, model.scratch))
+        own = [{name: each[lane] for name, each in group.items()} for group in unbound]
+        parameters, first, second, buffers = own
+        made = Model(model.network, model.dense, None, parameters, first, second, model.step, buffers, model.scratch)
+        lanes.append(made)
     return lanes
 
 

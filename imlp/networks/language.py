@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from imlp.errors import SpecError, did_you_mean, known
 from imlp.spec import Shape, Shared, Spec
@@ -106,6 +106,8 @@ class Network:
     classes: int
     body: tuple[Operation, ...]
 
+    verbs: ClassVar[str | None] = None  # networks of other kinds have verbs of their own
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "body", tuple(self.body))
         if len(self.image) != 3 or not all(isinstance(size, int) and size > 0 for size in self.image):
@@ -181,6 +183,15 @@ class Network:
                     shapes |= {f"{name}.{part}": (features,) for part in ("weight", "bias")}
         return shapes
 
+    def buffers(self, *, dense: bool) -> dict[str, Shape]:
+        """The shapes of what a step changes besides the parameters: nothing in these networks."""
+        return {}
+
+    @property
+    def activations(self) -> int:
+        """How many numbers the layers of the I-MLP compute for one image."""
+        return sum(shape[0] for name, shape in self.shapes(dense=True).items() if name.endswith(".weight"))
+
     def n_parameters(self, *, dense: bool) -> int:
         """How many numbers are trained: in the I-MLP (`dense`) or in the prior."""
         return sum(prod(shape) for shape in self.shapes(dense=dense).values())
@@ -204,7 +215,8 @@ def check_layers(network: Network, names: Iterable[str]) -> tuple[str, ...]:
     if isinstance(names, str):
         raise SpecError(f"layers is the string {names!r}", "give a list of names")
     leaves = walk(network.operations(dense=False))
-    shared = [leaf.name for leaf in leaves if isinstance(leaf, Layer) and leaf.name != "head"]
+    own = {layer.name for layer in network.layers}  # not the head
+    shared = [leaf.name for leaf in leaves if isinstance(leaf, Layer) and leaf.name in own]
     return tuple(known(name, shared, f"layer of {network.name} with a prior") for name in names)
 
 

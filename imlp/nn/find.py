@@ -27,6 +27,7 @@ class Found:
     """A layer with its spec, and the shapes of one image before and after it."""
 
     name: str
+    kind: str
     spec: Spec
     in_shape: Shape
     out_shape: Shape
@@ -160,7 +161,7 @@ def _found(name: str, own: nn.Module, calls: list[tuple[Shape, Shape]], batch: i
         spec = _spec(own, x[1:])
     except ModuleError as error:
         raise _refusal(name, error.problem, "") from None
-    return Found(name, spec, x[1:], y[1:], getattr(own, "bias", None) is not None)
+    return Found(name, plain.__name__, spec, x[1:], y[1:], getattr(own, "bias", None) is not None)
 
 
 def _spec(own: nn.Module, in_shape: Shape) -> Spec:

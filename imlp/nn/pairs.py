@@ -1,17 +1,15 @@
 """The dense layers of a model beside the layers of its prior, by name; and the small numbers of a prior's layer."""
 
-from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor, nn
 
-from imlp.accel import expand_bias
+from imlp.accel import adjoint_bias
 from imlp.errors import ModuleError
 from imlp.nn.choice import Layers, choose
 from imlp.nn.dense import Dense
-from imlp.spec import Shape, Spec
+from imlp.spec import Spec
 
 
 class Pair(NamedTuple):
@@ -72,17 +70,10 @@ def averages(pool: nn.AvgPool2d, spec: Any, like: Tensor) -> Tensor:
 def project_bias(bias: Tensor, spec: Spec) -> Tensor:
     """The small bias that is nearest to a dense one `(M_out,)`: the mean over the entries that each number fills.
 
+    >>> import torch
     >>> from imlp.spec import Shared
     >>> project_bias(torch.tensor([1.0, 2.0, 3.0, 4.0]), Shared(2, 1, 2))
     tensor([2., 3.])
     """
-    places, size = _places(spec), spec.bias_shape or ()
-    sums = bias.new_zeros(size).index_add_(0, places.to(bias.device), bias)
-    return sums / (bias.numel() // prod(size))
-
-
-@lru_cache(maxsize=1024)
-def _places(spec: Spec) -> Tensor:
-    """Which number of the small bias each entry of the dense one is."""
-    shape: Shape = spec.bias_shape or ()
-    return expand_bias(spec, torch.arange(prod(shape), dtype=torch.float64)).long()
+    filled = bias.numel() // prod(spec.bias_shape or (1,))
+    return adjoint_bias(spec, bias) / filled

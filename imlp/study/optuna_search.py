@@ -94,7 +94,7 @@ class Search:
             if value is not None and value < 1:
                 raise ConfigError(f"--{name} is {value}", "give at least 1")
         self.split = self.data.hold_out(self.validation, seed=self.base.seed)
-        name = f"search-{self.base.network}-{Path(self.base.data).name}-{self._identity}"
+        name = f"search-{self.base.network_name}-{Path(self.base.data).name}-{self._identity}"
         self.folder = self.out or Path("runs") / name
         self._kept = TrialStorage(self.folder, self.storage)
 

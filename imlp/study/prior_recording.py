@@ -31,7 +31,7 @@ class PriorRecording:
         self.steps, self.dtype, self.needed = steps, np.dtype(dtype), set(needed)
         self.recorded = self._recorded()
         self.cadences = sorted(self.needed) if self.recorded is None else self.recorded  # finished as it was begun
-        self.shapes = network.shapes(dense=False)
+        self.shapes = network.shapes(dense=False) | network.buffers(dense=False)
         self.size = sum(map(prod, self.shapes.values()))
         self.file: tuple[Path, np.ndarray] | None = None
         self.kept_steps = lru_cache(2)(self._kept_steps)

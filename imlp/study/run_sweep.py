@@ -91,7 +91,7 @@ def sweep(
 
 def default_folder(base: Config) -> Path:
     """Where a sweep goes that was given no folder."""
-    return Path("runs") / f"sweep-{base.network}-{Path(base.data).name}-{base_identity(base)}"
+    return Path("runs") / f"sweep-{base.network_name}-{Path(base.data).name}-{base_identity(base)}"
 
 
 def run_lanes(

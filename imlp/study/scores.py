@@ -130,7 +130,7 @@ class Arm:
 
     @property
     def prior_name(self) -> str:
-        return PRIORS.get(self.config.network, self.config.network)
+        return PRIORS.get(self.config.network, self.config.network_name)
 
 
 def arms_of(runs: Iterable[Run]) -> list[Arm]:

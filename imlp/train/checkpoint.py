@@ -20,7 +20,7 @@ from imlp.errors import RunError
 from imlp.files import make_folder, parse_json, whole_file
 
 KEPT = 2
-SAFETENSORS_TYPES = {"float32": "F32", "float64": "F64", "int64": "I64"}  # safetensors' names
+SAFETENSORS_TYPES = {"float32": "F32", "float64": "F64", "int64": "I64", "int32": "I32", "uint8": "U8", "bool": "BOOL"}
 NAME = re.compile(r"epoch(\d+)-step(\d+)\.safetensors")
 DAMAGED = (OSError, SafetensorError, ValueError, KeyError, TypeError)  # what `read` raises then
 

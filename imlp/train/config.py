@@ -12,10 +12,12 @@ from typing import Any
 
 from imlp import networks
 from imlp.augment import AUGMENTATIONS
+from imlp.backend import backend as get_backend
 from imlp.couplings.schedule import alphas_of
 from imlp.errors import ConfigError, ImlpError, known
 from imlp.files import is_text, parse_toml, reason, shown
 from imlp.networks import Network
+from imlp.outside import is_outside
 from imlp.train.lane import Lane, lanes_of, split_cadence
 from imlp.train.setting import DATA, LANE, MACHINE, TRAINING, from_mapping, setting
 
@@ -30,7 +32,12 @@ WIDEST, DEEPEST_NETWORK = 1_000_000, 1000  # of the network's options
 class Config:
     """Everything that determines a run, and a few settings of the machine that it runs on."""
 
-    network: str = setting("cnn", "The pair: cnn, mixer, mlp1 or mlp2.", DATA)
+    network: str = setting(
+        "cnn",
+        "The pair: cnn, mixer, mlp1 or mlp2; or a function that makes a PyTorch model: torchvision.models:resnet18, "
+        "FILE.py:NAME.",
+        DATA,
+    )
     options: tuple[tuple[str, Any], ...] = setting(
         (), "Of the network, NAME=VALUE: residual=false, patch=4, ....", DATA
     )
@@ -55,6 +62,13 @@ class Config:
     )
     validation: int = setting(
         0, "Hold out so many training images, drawn by the seed, and report them separately.", DATA, added_later=True
+    )
+    densify: str = setting(
+        "",
+        "Of a PyTorch model: which layers become dense, like 'layer4*,!layer4.0.conv1'. Default: all convolutions, and "
+        "linear layers that serve many rows.",
+        DATA,
+        added_later=True,
     )
     epochs: int = setting(None, "Passes over the images. Default 10 for shapes, the paper's 100 else.", TRAINING)
     batch: int = setting(128, "Images a step.", TRAINING)
@@ -100,7 +114,8 @@ class Config:
         image = dict(self.options).get("image", (1, 1, 1))
         if not (isinstance(image, tuple) and len(image) == 3 and all(isinstance(size, int) for size in image)):
             raise ConfigError(f"image is {image!r}", "give [channels, height, width]")
-        known(self.network, networks.NETWORKS, "network")
+        if not is_outside(self.network):
+            known(self.network, networks.NETWORKS, "network")
         for name, value in (("epochs", 10), ("lr", 3e-4)) if self.data == "shapes" else (("epochs", 100), ("lr", 1e-4)):
             object.__setattr__(self, name, value if getattr(self, name) is None else getattr(self, name))
         least = {"epochs": 1, "batch": 1, "train_size": 1, "test_size": 1, "seed": 0, "threads": 0, "save_minutes": 0}
@@ -140,6 +155,15 @@ class Config:
 
     def make_network(self, image: tuple[int, int, int] | None = None, classes: int | None = None) -> Network:
         """The network for images and classes of the data; its own defaults where they are not known yet."""
+        if is_outside(self.network):
+            network = self._make_outside(image or (3, 32, 32), classes)
+            if classes is not None and network.classes < classes:
+                problem = f"{self.network} has {network.classes} outputs, but the data have {classes} classes"
+                raise ConfigError(problem, f"give it as many: --options num_classes={classes}")
+            return network
+        if self.densify:
+            remedy = f"it is for PyTorch models: {self.network} is dense, and --layers says which layers are mixed"
+            raise ConfigError(f"densify is {self.densify!r}", remedy)
         given = {"image": image, "classes": classes}
         options = {**{name: value for name, value in given.items() if value is not None}, **dict(self.options)}
         try:
@@ -154,6 +178,22 @@ class Config:
         if classes is not None and network.classes < classes:
             raise ConfigError(f"classes is {network.classes}, but the data have {classes}", "leave the option out")
         return network
+
+    def _make_outside(self, image: tuple[int, int, int], classes: int | None) -> Network:
+        get_backend("accel")  # it names what is missing
+        from imlp.nn.network import module_network
+
+        network: Any = module_network(self.network, image, classes, self.options, self.densify)
+        return network  # it answers as a Network does
+
+    @property
+    def network_name(self) -> str:
+        """The network as a table or a file's name shows it.
+
+        >>> Config(network="torchvision.models:resnet18").network_name
+        'resnet18'
+        """
+        return self.network.rpartition(":")[2]
 
     @property
     def identity(self) -> str:

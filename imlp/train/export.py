@@ -1,7 +1,8 @@
 """A trained network for others: plain arrays, or a plain `torch.nn.Module` that does not need this package.
 
 What comes out takes images as `(N, channels, height, width)`, black 0 and white 1: the standardisation of the training
-data is folded into the first layer, `W (x - mean) / std + b = (W / std) x + (b - W (mean / std))`.
+data is folded into the first layer, `W (x - mean) / std + b = (W / std) x + (b - W (mean / std))`. A PyTorch model of
+others is given a module before it that standardises.
 """
 
 import io
@@ -14,6 +15,7 @@ import safetensors.numpy
 
 from imlp.errors import BackendError, ConfigError, ImlpError, RunError, install_hint
 from imlp.files import check_path, write_whole
+from imlp.model import BUFFER
 from imlp.networks import Activation, Layer, Mean, Network, Norm, Operation, Residual, walk
 from imlp.train.run_folder import RunFolder
 
@@ -43,16 +45,17 @@ def parameters(run: str | Path, lane: int | str = 0) -> tuple[Network, dict[str,
         raise RunError(f"there is no checkpoint in {folder}", "name the folder of a run of train")
     arrays, state = found
     network = config.make_network(tuple(state["image"]), state["classes"])
+    statistics = {name: np.array(state[name]) for name in ("mean", "std")}
     if lane == "prior":
-        return network, {**_own(arrays, "prior/"), **{name: np.array(state[name]) for name in ("mean", "std")}}
+        return network, {**_own(arrays, "prior/"), **statistics}
     if lane not in state["active"]:
         known = ", ".join(map(str, [*state["active"], "prior"]))
         raise RunError(f"{folder} has no trained lane {lane!r}", f"it has {known}")
     index = state["active"].index(lane)
     own = {name: array[index] for name, array in _own(arrays, "lanes/").items()}
     first = network.operations(dense=True)[0]
-    if not isinstance(first, Layer):
-        return network, own | {name: np.array(state[name]) for name in ("mean", "std")}
+    if network.verbs is not None or not isinstance(first, Layer):  # of a PyTorch model nobody knows what comes first
+        return network, {**own, **statistics}
     pixels = network.image[1] * network.image[2]
     mean, std = (np.repeat(np.array(state[name]), pixels) for name in ("mean", "std"))  # (M_in,)
     W, b = own[f"{first.name}.weight"].astype(np.float64), own[f"{first.name}.bias"]
@@ -62,13 +65,16 @@ def parameters(run: str | Path, lane: int | str = 0) -> tuple[Network, dict[str,
 
 
 def _own(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
-    """The parameters of a group, without Adam's moments."""
+    """The numbers of a group, without Adam's moments, by the names that they have in the network."""
     chosen = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-    return {name: array for name, array in chosen.items() if not name.startswith("adam.")}
+    return {name.removeprefix(BUFFER): array for name, array in chosen.items() if not name.startswith("adam.")}
 
 
 def load(run: str | Path, lane: int = 0) -> "torch.nn.Module":
-    """A trained lane as a plain `torch.nn.Module`, an MLP of `Linear` layers; images from 0 to 1 in, logits out."""
+    """A trained lane as a plain `torch.nn.Module`: images from 0 to 1 in, logits out.
+
+    It is an MLP of `Linear` layers; of a PyTorch model it is that model, with `imlp.nn.Dense` layers.
+    """
     try:
         import torch
     except ModuleNotFoundError as error:
@@ -77,6 +83,9 @@ def load(run: str | Path, lane: int = 0) -> "torch.nn.Module":
     if isinstance(lane, str):
         raise ConfigError(f"lane is {lane!r}", "give a lane's number; the prior can be exported as arrays")
     network, own = parameters(run, lane)
+    if network.verbs is not None:
+        own_module: torch.nn.Module = network.trained(own, dense=True)  # type: ignore[attr-defined]
+        return own_module.eval()
     attributes = _attributes(network)
     traced = torch.fx.symbolic_trace(_module(network, attributes, own.pop("mean", None), own.pop("std", None)))
     module = traced.to(torch.tensor(own["head.bias"]).dtype)

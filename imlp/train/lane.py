@@ -55,7 +55,7 @@ class Lane:
     def schedules(self, network: Network) -> dict[str, Schedule]:
         """The schedule of each layer that this lane mixes."""
         names = check_layers(network, self.layers) if self.layers else network.interpolated
-        return self.parsed.by_layer(network, (*names, "head") if self.head else names)
+        return self.parsed.by_layer(network, (*names, network.layer("head").name) if self.head else names)
 
     @property
     def title(self) -> str:

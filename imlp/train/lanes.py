@@ -16,6 +16,7 @@ class LaneInterpolation:
         self.lanes = tuple(lanes)
         self.schedules = [lane.schedules(network) for lane in self.lanes]
         self.epochs = epochs
+        self.extra = {"head"} - {*network.interpolated}  # layers that are mixed beside the interpolated ones
 
     def alphas(self, lane: int, epoch: int) -> dict[str, float]:
         """Alpha of each layer that the lane interpolates in this epoch; nothing for a lane that rests."""
@@ -41,7 +42,7 @@ class LaneInterpolation:
             by_lane = {lane: self.alphas(lane, epoch) for lane in chosen}
             layers = sorted({layer for alphas in by_lane.values() for layer in alphas})
             alphas = {layer: [by_lane.get(lane, {}).get(layer) for lane in active] for layer in layers}
-            names = [layer for layer in layers if layer != "head"]
+            names = [layer for layer in layers if layer not in self.extra]
             backend.inject(model, prior, alphas, mode=mode, layers=names, biases=biases, head=head)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from imlp import machine
 from imlp.backend import backend as get_backend
-from imlp.errors import NonFiniteError, RunError
+from imlp.errors import ConfigError, NonFiniteError, RunError
 from imlp.model import not_finite
 from imlp.train import checkpoint, metrics
 from imlp.train.callbacks import Callback, Row
@@ -46,7 +46,10 @@ class Trainer:
         self.config, self.data, self.folder, self.callbacks = config, data, folder, list(callbacks)
         self.network = config.make_network(data.image, data.n_classes)
         self.interpolation = LaneInterpolation(self.network, config.lanes, config.epochs)
-        self.backend = get_backend(config.backend)
+        self.backend = get_backend(self.network.verbs or config.backend)
+        if self.network.verbs is not None and config.backend != "accel":
+            problem = f"backend is {config.backend!r}, but {config.network} is a PyTorch model"
+            raise ConfigError(problem, "use accel")
         self.device = machine.device(config.backend, config.device, config.dtype)
         self.dtype = "float64" if config.backend == "reference" else config.dtype
         self.states = StateFactory(config, self.network, self.backend, device=self.device, dtype=self.dtype)
@@ -219,7 +222,7 @@ class Trainer:
         state, source = self.state, self.prior_source
         if source is not None and source.replayed_run is not None:
             for name, array in source.replay(state.epoch, state.step + 1).items():
-                state.prior.parameters[name][...] = self.backend.place(array, device=self.device)
+                state.prior.numbers[name][...] = self.backend.place(array, device=self.device)
             return 0.0
         try:
             loss = self.backend.train_step(state.prior, x, y, **settings)
@@ -227,7 +230,7 @@ class Trainer:
             where = f"in epoch {state.epoch + 1}, step {state.step + 1}, from {error.layer} on"
             raise self._prior_failed(f"loss is not finite {where}") from error
         if source is not None and source.is_kept(state.epoch, state.step + 1):
-            arrays = {name: self.backend.to_numpy(p) for name, p in state.prior.parameters.items()}
+            arrays = {name: self.backend.to_numpy(p) for name, p in state.prior.numbers.items()}
             source.record(state.epoch, state.step + 1, arrays)
         return loss
 

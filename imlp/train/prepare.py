@@ -31,7 +31,7 @@ def load_data(config: Config, progress: ProgressCallback = silent) -> Dataset:
 
 def default_folder(config: Config) -> Path:
     """Where `train` puts a run that was given no folder."""
-    return Path("runs") / f"{config.network}-{Path(config.data).name}-{config.identity}"
+    return Path("runs") / f"{config.network_name}-{Path(config.data).name}-{config.identity}"
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,9 @@ def check_network(trainer: Trainer) -> Checked:
     config = trainer.config
     with machine.settings(config.backend, threads=config.threads, deterministic=config.deterministic):
         error = max(max(verify.layer_errors(spec, **options).values()) for spec in specs)
+        own: Any = trainer.network
+        if own.verbs is not None:  # each layer of a PyTorch model against its matrix
+            error = max(error, own.reference_error())
     if error > verify.TOLERANCE[dtype]:
         raise RunError(f"accel differs from the reference by {error:.1e} on this machine", "see: python cli.py verify")
     return Checked(len(specs), error, time.monotonic() - begin)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from imlp.errors import RunError
-from imlp.model import Model, not_finite, shared
+from imlp.model import BUFFER, Model, not_finite, shared
 from imlp.networks import Network
 from imlp.train.callbacks import Row
 from imlp.train.config import Config
@@ -93,7 +93,7 @@ class StateFactory:
                 remedy = "train all epochs again, with --again; with --keep-moments more can be added later"
                 raise RunError(problem, remedy)
             for own in groups.values():
-                names = [name for name in own if not name.startswith("adam.")]
+                names = [name for name in own if not name.startswith(("adam.", BUFFER))]
                 own |= {prefix + name: np.zeros_like(own[name]) for prefix in MOMENTS for name in names}
         prior = self.backend.restore(self.network, groups["prior"], dense=False, **self.place)
         lanes = (

@@ -18,7 +18,7 @@ OTHER = {
     "eps": 0.1, "seed": 4, "lanes": [{"alpha": "decay:0.5:2", "every": "7", "mode": "add", "layers": ["embed"],
     "biases": False, "head": True}], "backend": "reference", "dtype": "float64", "device": "cpu", "threads": 3,
     "compile": True, "deterministic": True, "save_minutes": 2.5, "crop_area": "0.4,1", "crop_aspect": "1,1",
-    "inputs": "unit", "validation": 50, "keep_moments": True,
+    "inputs": "unit", "validation": 50, "keep_moments": True, "densify": "conv*",
 }  # fmt: skip
 
 

@@ -52,7 +52,7 @@ def gather(arms: Sequence[Arm], experiments: Sequence[dict[str, Any]] = ()) -> l
     pairs = zip(arms, made, strict=True)
     for arm, own in sorted(pairs, key=lambda pair: order.index(pair[0].key) if pair[0].key in order else len(order)):
         name = " / ".join(given.get(arm.key, [own]))
-        short = name if arm.key in given else f"{arm.config.network} {Path(arm.config.data).name}"
+        short = name if arm.key in given else f"{arm.config.network_name} {Path(arm.config.data).name}"
         points = _paper(arm.key, experiments)
         found.append(_arm(arm, name, _identifier(short, {other.id for other in found}), points))
     return found
@@ -69,7 +69,7 @@ def _names(arms: Sequence[Arm]) -> list[str]:
     ]
     return [
         ", ".join([
-            f"{c.network} on {Path(c.data).name}",
+            f"{c.network_name} on {Path(c.data).name}",
             *(f"{name.replace('_', ' ')} {shown(getattr(c, name))}" for name in apart),
         ])
         for c in configs

@@ -1,0 +1,331 @@
+"""The whole trainer on PyTorch models: the same numbers as a built-in network, and nothing lost on the way."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+import torch
+from conftest import needs
+from torch import nn
+from typer.testing import CliRunner
+
+from imlp.cli import app
+from imlp.errors import ConfigError, ModuleError
+from imlp.networks import cnn
+from imlp.nn import Dense
+from imlp.train import checkpoint, prepare
+from imlp.train.callbacks import Callback
+from imlp.train.loop import Interrupted, Trainer
+from imlp.train.run_folder import RunFolder
+
+needs("accel")
+
+ROOT, MODELS = Path(__file__).parents[2], Path(__file__).with_name("models.py")
+LANES = tiny.lanes(0, ("0.3", {"every": "3"}), "decay:0.5:2", (1, {"mode": "add"}))
+NETWORKS = ["batchnorm", "vit"]
+
+
+def settings(name, **more):
+    base = {"network": f"{MODELS}:{name}", "options": {}, "backend": "accel", "dtype": "float32", "lanes": LANES}
+    return {**base, **more}
+
+
+def cnn_module(image=(1, 8, 8), classes=3):
+    """The built-in network of `tiny` as a user would write it, with the layers' names."""
+    network = cnn(image, classes, width=64, strides=(1, 2, 2))
+
+    class CNN(nn.Module):
+        def __init__(self):
+            super().__init__()
+            for layer in network.layers:
+                s = layer.spec
+                self.add_module(
+                    layer.name,
+                    nn.Conv2d(s.in_shape[0], s.out_channels, s.kernels, s.strides, s.paddings, groups=s.groups),
+                )
+            self.head = nn.Linear(64, classes)
+
+        def forward(self, x):
+            for n, layer in enumerate(network.layers):
+                x = getattr(self, layer.name)(x)
+                if n < len(network.layers) - 1:
+                    x = nn.functional.gelu(nn.functional.layer_norm(x, x.shape[1:]))
+            return self.head(x.flatten(1))
+
+    return CNN()
+
+
+class Same(Callback):
+    """Starts a run from the numbers of a built-in one."""
+
+    def __init__(self, other):
+        self.other = other
+
+    def started(self, trainer):
+        for mine, own in ((trainer.state.prior, self.other.prior), (trainer.state.lanes, self.other.lanes)):
+            assert set(mine.parameters) == set(own.parameters)
+            for name, parameter in mine.parameters.items():
+                parameter.copy_(own.parameters[name])
+
+
+def test_the_cnn_pair_as_modules_is_the_built_in_network(tmp_path, monkeypatch):
+    """The same metrics over two epochs, in float64 to 1e-6."""
+    common = {"backend": "accel", "epochs": 2, "lanes": tiny.lanes(0, ("0.1", {"every": "step"}), 0.5)}
+    built_in = Trainer(tiny.config(**common), tiny.data(), tmp_path / "built-in")
+    start = built_in.states.new()
+    built_in.run()
+    monkeypatch.setitem(sys.modules, "mine", type(sys)("mine"))
+    sys.modules["mine"].network = cnn_module
+    own = tiny.config(**common, network="mine:network", options={})
+    modules = Trainer(own, tiny.data(), tmp_path / "modules", [Same(start)])
+    modules.run()
+    assert modules.network.interpolated == built_in.network.interpolated
+    for mine, theirs in zip(modules.state.rows, built_in.state.rows, strict=True):
+        assert (mine["test_accuracy"], mine["name"]) == (theirs["test_accuracy"], theirs["name"])
+        for key in ("train_loss", "test_loss"):
+            assert mine[key] == pytest.approx(theirs[key], abs=1e-6)
+        for layer, measured in theirs.get("bias", {}).items():
+            assert mine["bias"][layer] == pytest.approx(measured, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("steps", [1, 4, 7])
+def test_a_run_that_was_stopped_ends_with_the_same_bits(name, steps, tmp_path):
+    tiny.run(tmp_path / "whole", **settings(name))
+    with pytest.raises(Interrupted, match="nothing is lost: continue with --resume"):
+        tiny.run(tmp_path / "stopped", tiny.StopAt(steps), **settings(name))
+    tiny.run(tmp_path / "stopped", **settings(name), resume=True)
+    tiny.assert_same_outcome(tmp_path / "whole", tmp_path / "stopped")
+    arrays = tiny.outcome(tmp_path / "whole")[1]
+    if name == "batchnorm":
+        assert arrays["lanes/buffer:norm1.running_mean"].shape == (4, 4)
+        assert arrays["prior/buffer:norm1.num_batches_tracked"] == 12
+    assert not any("places" in key for key in arrays)
+
+
+def test_kill_9_and_the_same_bits_in_the_end(tmp_path):
+    data = tiny.save_npz(tmp_path / "bars.npz")
+
+    def command(folder, *more):
+        options = "--batch 4 --epochs 8 --lr 0.003 --threads 1 --save-minutes 0.002 --no-verify --alpha 0,0.3@3"
+        named = ["--network", f"{MODELS}:batchnorm", "--data", str(data), "--out", str(folder)]
+        return ["train", *named, *options.split(), *more]
+
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    process = subprocess.Popen([sys.executable, "cli.py", *command(broken)], cwd=ROOT, stdout=subprocess.DEVNULL)
+    while not checkpoint.found(broken / "checkpoint"):
+        assert process.poll() is None
+        time.sleep(0.002)
+    process.kill()
+    process.wait()
+    assert not (broken / "result.json").exists()
+    run(*command(broken, "--resume"))
+    run(*command(whole))
+    tiny.assert_same_outcome(whole, broken)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_lane_does_not_depend_on_the_lanes_beside_it(name, tmp_path):
+    together = tiny.run(tmp_path / "together", **settings(name))
+    alone = tiny.run(tmp_path / "alone", **settings(name, lanes=[LANES[2]]))
+    for key, array in tiny.weights(alone, 0).items():
+        assert array.tobytes() == tiny.weights(together, 2)[key].tobytes(), key
+    assert alone.state.rows[-1]["test_loss"] == together.state.rows[-2]["test_loss"]
+
+
+def test_the_first_steps_are_those_of_plain_pytorch(tmp_path):
+    """Prior and alpha 1 after every step, against the user's own loop with `torch.optim.Adam` and `imlp.nn`."""
+    import imlp.nn
+
+    lanes = tiny.lanes((0.4, {"every": "step"}))
+    options = {"dropout": 0.0}
+    trainer = Trainer(
+        tiny.config(**settings("batchnorm", dtype="float64", lanes=lanes, options=options)), tiny.data(), tmp_path
+    )
+    trainer.state = trainer.states.new()
+    trainer.place_images()
+    prior = trainer.network.made(seed=0, dense=False).double()
+    model = imlp.nn.densify(trainer.network.made(seed=0, dense=True).double(), (1, 8, 8))
+    model.load_state_dict(
+        {name: stack[0] for name, stack in trainer.state.lanes.numbers.items() if name != "imlp.seed"}
+    )
+    for name, parameter in prior.named_parameters():
+        assert torch.equal(parameter, trainer.state.prior.parameters[name])
+    optimizers = [torch.optim.Adam(network.parameters(), lr=3e-3) for network in (prior, model)]
+    knob = imlp.nn.Interpolation(model, prior, 0.4)
+    for step in range(6):
+        rows = np.arange(20 * step, 20 * step + 20) % 72
+        x, y = trainer.images.train_batch(rows, 0, step)
+        trainer.state.step = step
+        trainer.step(rows)
+        for network, optimizer in zip((prior, model), optimizers, strict=True):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(network(x.view(-1, 1, 8, 8)), y).backward()
+            optimizer.step()
+        knob.step()
+    for module, numbers in ((prior, trainer.state.prior.numbers), (model, trainer.state.lanes.numbers)):
+        for name, tensor in module.state_dict().items():
+            found = numbers[name] if module is prior else numbers[name][0]
+            torch.testing.assert_close(found, tensor, rtol=0, atol=1e-9)
+
+
+def test_a_loss_that_is_not_finite_stops_a_lane_and_not_the_others(tmp_path):
+    heard = tiny.Warnings()
+    lanes = tiny.lanes(0, 0)
+    whole = tiny.run(tmp_path / "whole", **settings("batchnorm", lanes=lanes))
+
+    class Break(Callback):
+        def started(self, trainer):
+            trainer.state.lanes.parameters["conv2.weight"][0] = float("nan")
+
+    broken = tiny.run(tmp_path / "broken", heard, Break(), **settings("batchnorm", lanes=lanes))
+    assert broken.state.active == [1]
+    assert (
+        "lane 0 (S-MLP (alpha 0)) stopped: its loss is not finite in epoch 1, step 1, from conv2 on" in heard.texts[0]
+    )
+    for key, array in tiny.weights(whole, 1).items():
+        assert array.tobytes() == tiny.weights(broken, 1)[key].tobytes(), key
+    kept, _ = checkpoint.read(next((tmp_path / "broken" / "stopped-lane0").glob("*.safetensors")))
+    assert np.isfinite(kept["conv2.weight"]).all()
+
+
+def test_running_statistics_are_restored_when_a_step_is_refused(tmp_path):
+    trainer = Trainer(tiny.config(**settings("batchnorm")), tiny.data(), tmp_path)
+    trainer.state = trainer.states.new()
+    lanes = trainer.state.lanes
+    lanes.parameters["head.bias"][1] = float("inf")
+    before = {name: own.clone() for name, own in lanes.buffers.items()}
+    with pytest.raises(ArithmeticError, match=r"the loss of lanes \[1\] is not finite, from head on"):
+        trainer.backend.train_step(lanes, torch.randn(5, 64), torch.tensor([0, 1, 2, 0, 1]), check=True)
+    assert all(torch.equal(own, before[name]) for name, own in lanes.buffers.items())
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_layer_is_checked_against_the_reference_first(name, tmp_path, monkeypatch):
+    trainer = Trainer(tiny.config(**settings(name)), tiny.data(), tmp_path)
+    assert prepare.needs_check(trainer)
+    assert prepare.check_network(trainer).error < 2e-5
+    assert trainer.network.reference_error() < 1e-14
+    monkeypatch.setattr(
+        nn.Conv2d,
+        "_conv_forward",
+        lambda self, x, w, b: (
+            1.001 * nn.functional.conv2d(x, w, b, self.stride, self.padding, self.dilation, self.groups)
+        ),
+    )
+    assert trainer.network.reference_error() > 1e-4
+
+
+@pytest.fixture
+def bars(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return ["--data", str(tiny.save_npz(tmp_path / "bars.npz")), "--batch", "20", "--epochs", "2", "--lr", "0.003"]
+
+
+def run(*arguments):
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_train_plot_export_report_and_estimate(bars, name, tmp_path):
+    own = ["--network", f"{MODELS}:{name}", *bars]
+    expected = json.loads(run("train", *own, "--alpha", "0,0.1@step", "--estimate", "--json"))
+    assert expected["parameters_a_lane"] > expected["prior_parameters"]
+    found = json.loads(run("train", *own, "--alpha", "0,0.1@step", "--out", "runs/one", "--json"))
+    assert [row["lane"] for row in found["models"]] == ["prior", 0, 1]
+    assert found["parameters"]["dense"] == expected["parameters_a_lane"]
+    layers = set(found["models"][1]["bias"])
+    assert layers == (
+        {"conv1", "conv2", "down"}
+        if name == "batchnorm"
+        else {"embed", "encoder.layers.0.linear1", "encoder.layers.0.linear2"}
+    )
+    assert Trainer(RunFolder(Path("runs/one")).read_config(), tiny.data(), Path("runs/one")).files.is_finished
+    run("plot", "runs/one", "--out", "run.png")
+    run("report", "runs/one", "--out", "report.html")
+    assert name in Path("report.html").read_text()
+
+    import imlp
+
+    model = imlp.load("runs/one", 1)
+    assert any(isinstance(layer, Dense) for layer in model.modules())
+    trained = Trainer(
+        RunFolder(Path("runs/one")).read_config(),
+        prepare.load_data(RunFolder(Path("runs/one")).read_config()),
+        Path("runs/one"),
+    )
+    images = torch.tensor(trained.data.x_test).float() / 255
+    correct = int((model(images).argmax(1) == torch.tensor(trained.data.y_test)).sum())
+    assert correct == round(found["models"][2]["test_accuracy"] * len(images))
+    run("export", "runs/one", "--lane", "1", "--format", "torch", "--out", "lane.pt2")
+    program = torch.export.load("lane.pt2").module()
+    torch.testing.assert_close(program(images), model(images))
+    run("export", "runs/one", "--lane", "prior", "--out", "prior.safetensors")
+
+
+def test_sweep_on_one_prior_in_groups_and_search(bars, tmp_path):
+    needs("optuna")
+    own = ["--network", f"{MODELS}:batchnorm", *bars]
+    run("sweep", *own, "--alpha", "0,0.1@step,0.5", "--seeds", "1", "--out", "whole", "--json")
+    run("sweep", *own, "--alpha", "0,0.1@step,0.5", "--seeds", "1", "--out", "groups", "--lanes-at-once", "1", "--json")
+
+    def rows(folder):
+        lines = [
+            json.loads(line)
+            for path in sorted(Path(folder).rglob("metrics.jsonl"))
+            for line in path.read_text().splitlines()
+        ]
+        return {(row["epoch"], row["name"]): (row["test_accuracy"], row["test_loss"]) for row in lines}
+
+    assert rows("whole") == rows("groups")  # the prior's running statistics are replayed too
+    found = json.loads(run("search", *own, "--trials", "2", "--out", "search", "--json", "--validation", "0.3"))
+    assert found["network"].endswith("models.py:batchnorm")
+
+
+def test_only_some_layers_become_dense(tmp_path):
+    trainer = Trainer(tiny.config(**settings("batchnorm", densify="conv*,!conv2,head")), tiny.data(), tmp_path)
+    assert trainer.network.interpolated == ("conv1", "head")
+    assert trainer.network.shapes(dense=True)["conv2.weight"] == (4, 4, 3, 3)
+    trainer.run()
+    assert set(trainer.state.rows[-1]["bias"]) == {"conv1", "head"}
+
+
+def test_a_network_of_torchvision_resumes_to_the_same_bits(tmp_path):
+    options = {"network": "torchvision.models:squeezenet1_1", "options": {}, "data": "shapes", "train_size": 24}
+    options |= {"test_size": 12, "epochs": 2, "batch": 8, "backend": "accel", "densify": "features.1*"}
+    own = tiny.config(**options, lanes=tiny.lanes(0, ("0.1", {"every": "step"})), dtype="float32")
+    data = prepare.load_data(own)
+    Trainer(own, data, tmp_path / "whole").run()
+    with pytest.raises(Interrupted):
+        Trainer(own, data, tmp_path / "stopped", [tiny.StopAt(2)]).run()
+    Trainer(own, data, tmp_path / "stopped").run(resume=True)
+    tiny.assert_same_outcome(tmp_path / "whole", tmp_path / "stopped")
+
+
+@pytest.mark.parametrize(
+    ("more", "error", "match"),
+    [
+        (
+            {"backend": "reference"},
+            ConfigError,
+            "backend is 'reference', but .*batchnorm is a PyTorch model; use accel",
+        ),
+        ({"lanes": tiny.lanes((1, {"head": True}))}, ConfigError, "has no head that imlp knows of; let its last layer"),
+        ({"network": "cnn", "densify": "conv1"}, ConfigError, "densify is 'conv1'; it is for PyTorch models"),
+        ({"options": {"classes": 2}}, ConfigError, "has 2 outputs, but the data have 3 classes; give it as many"),
+        ({"options": {"depth": 2}}, ModuleError, "cannot be made with .*unexpected keyword argument 'depth'"),
+        ({"densify": "nothing"}, ModuleError, "layers has nothing, which is none of the layers"),
+        ({"lanes": tiny.lanes("conv9=0.5")}, ValueError, "unknown layer or kind in alpha: 'conv9'"),
+    ],
+)
+def test_mistakes_are_named(more, error, match, tmp_path):
+    with pytest.raises(error, match=match):
+        trainer = Trainer(tiny.config(**settings("batchnorm", **more)), tiny.data(), tmp_path)
+        trainer.run()
