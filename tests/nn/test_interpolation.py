@@ -2,6 +2,7 @@
 
 import math
 
+import models
 import numpy as np
 import pytest
 import torch
@@ -68,23 +69,7 @@ def test_training_the_cnn_pair_as_modules_is_training_it_with_accel():
     options = {"seed": 1, "dtype": "float64"}
     small, lanes = accel.init(network, dense=False, **options), accel.init(network, dense=True, lanes=1, **options)
 
-    class SmallCNN(nn.Module):
-        def __init__(self):
-            super().__init__()
-            for layer in network.layers:
-                spec = layer.spec
-                geometry = (spec.in_shape[0], spec.out_channels, spec.kernel, spec.stride, spec.padding)
-                self.add_module(layer.name, nn.Conv2d(*geometry, groups=spec.groups))
-            self.head = nn.Linear(64, 5)
-
-        def forward(self, x):
-            for layer in network.layers:
-                x = getattr(self, layer.name)(x)
-                if layer.norm is not None:
-                    x = nn.functional.gelu(nn.functional.layer_norm(x, x.shape[1:]))
-            return self.head(x.flatten(1))
-
-    prior = SmallCNN().double()
+    prior = models.cnn((3, 8, 8), 5).double()
     model = imlp.nn.densify(prior, (3, 8, 8))
     prior.load_state_dict(
         {name: torch.tensor(array) for name, array in accel.export(small).items() if "adam" not in name}

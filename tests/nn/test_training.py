@@ -16,7 +16,6 @@ from typer.testing import CliRunner
 
 from imlp.cli import app
 from imlp.errors import ConfigError, ModuleError
-from imlp.networks import cnn
 from imlp.nn import Dense
 from imlp.train import checkpoint, prepare
 from imlp.train.callbacks import Callback
@@ -35,31 +34,6 @@ def settings(name, **more):
     return {**base, **more}
 
 
-def cnn_module(image=(1, 8, 8), classes=3):
-    """The built-in network of `tiny` as a user would write it, with the layers' names."""
-    network = cnn(image, classes, width=64, strides=(1, 2, 2))
-
-    class CNN(nn.Module):
-        def __init__(self):
-            super().__init__()
-            for layer in network.layers:
-                s = layer.spec
-                self.add_module(
-                    layer.name,
-                    nn.Conv2d(s.in_shape[0], s.out_channels, s.kernels, s.strides, s.paddings, groups=s.groups),
-                )
-            self.head = nn.Linear(64, classes)
-
-        def forward(self, x):
-            for n, layer in enumerate(network.layers):
-                x = getattr(self, layer.name)(x)
-                if n < len(network.layers) - 1:
-                    x = nn.functional.gelu(nn.functional.layer_norm(x, x.shape[1:]))
-            return self.head(x.flatten(1))
-
-    return CNN()
-
-
 class Same(Callback):
     """Starts a run from the numbers of a built-in one."""
 
@@ -73,15 +47,13 @@ class Same(Callback):
                 parameter.copy_(own.parameters[name])
 
 
-def test_the_cnn_pair_as_modules_is_the_built_in_network(tmp_path, monkeypatch):
+def test_the_cnn_pair_as_modules_is_the_built_in_network(tmp_path):
     """The same metrics over two epochs, in float64 to 1e-6."""
     common = {"backend": "accel", "epochs": 2, "lanes": tiny.lanes(0, ("0.1", {"every": "step"}), 0.5)}
     built_in = Trainer(tiny.config(**common), tiny.data(), tmp_path / "built-in")
     start = built_in.states.new()
     built_in.run()
-    monkeypatch.setitem(sys.modules, "mine", type(sys)("mine"))
-    sys.modules["mine"].network = cnn_module
-    own = tiny.config(**common, network="mine:network", options={})
+    own = tiny.config(**common, network=f"{MODELS}:cnn", options={})
     modules = Trainer(own, tiny.data(), tmp_path / "modules", [Same(start)])
     modules.run()
     assert modules.network.interpolated == built_in.network.interpolated
