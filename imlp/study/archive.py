@@ -35,9 +35,8 @@ class Record:
 
     @property
     def verdicts(self) -> list[dict[str, str]]:
-        """Those that something can be said about, each claim once."""
-        found = {verdict["claim"]: verdict for outcome in self.outcomes for verdict in outcome["verdicts"]}
-        return [v for v in found.values() if self.said or not v["because"].endswith("was not run")]
+        """On the claims of its experiment, or on those that its runs can speak of."""
+        return self.outcomes[0]["verdicts"] if self.said else decided(self.outcomes)
 
     @property
     def lacking(self) -> str:
@@ -58,12 +57,18 @@ def _record(folder: Path) -> Record:
         experiment = experiments.read_experiment(said["name"])
         made = [experiment.outcome(_by_name(said, arms), budget=said["budget"], command=said["command"])]
     else:
-        made = [outcome for arm in arms for outcome in _implied(arm)]
+        made = [outcome for arm in arms for outcome in implied(arm)]
     return Record(folder.name, runs, said, made)
 
 
-def _implied(arm: Arm) -> list[dict[str, Any]]:
-    """The outcomes of the experiments that ask about the same pair."""
+def decided(outcomes: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """The verdicts that something can be said about, each claim once."""
+    found = {verdict["claim"]: verdict for outcome in outcomes for verdict in outcome["verdicts"]}
+    return [verdict for verdict in found.values() if not verdict["because"].endswith("was not run")]
+
+
+def implied(arm: Arm) -> list[dict[str, Any]]:
+    """For runs without an experiment: the outcomes of the experiments that ask about the same pair."""
     found = []
     for name in JUDGED_BY.get(arm.config.network, ()):
         experiment = experiments.read_experiment(name)

@@ -10,7 +10,7 @@ from typing import Any
 
 from imlp.errors import ConfigError
 from imlp.study import figure2
-from imlp.study.archive import Record
+from imlp.study.archive import Record, records
 from imlp.study.claims import UNKNOWN
 from imlp.study.cost import duration
 from imlp.study.scores import PRIORS
@@ -31,32 +31,32 @@ RULE = (
 )
 
 
-def page(folder: Path, records: Sequence[Record]) -> str:
+def page(folder: Path, found: Sequence[Record]) -> str:
     """The whole page in Markdown."""
     given = read(folder / FINDINGS) if (folder / FINDINGS).exists() else {}
     notes = given.get("records", {})
-    records = sorted(records, key=lambda record: record.lacking != "")  # the paper's setting first
+    found = sorted(found, key=lambda record: record.lacking != "")  # the paper's setting first
     parts = [
         f"{MARK}\n\n# Results",
-        *_findings(folder, given.get("findings", []), records),
-        *_figure2(records),
+        *_findings(folder, given.get("findings", []), found),
+        *_figure2(found),
         "## What was judged, and what cannot be told yet",
         RULE,
-        _open(records),
-        *(_note(folder, record, notes.get(record.name, {})) for record in records),
+        _open(found),
+        *(_note(folder, record, notes.get(record.name, {})) for record in found),
         *([given["missing"].strip()] if "missing" in given else []),
         "## The numbers",
         ABOUT,
-        *(_numbers(record) for record in records),
+        *(_numbers(record) for record in found),
         "## The verdicts in full",
-        *(_verdicts(record) for record in records if record.verdicts),
+        *(_verdicts(record) for record in found if record.verdicts),
         "## Where the runs come from",
-        _origins(records, notes),
+        _origins(found, notes),
     ]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def _findings(folder: Path, given: Sequence[dict[str, Any]], records: Sequence[Record]) -> list[str]:
+def _findings(folder: Path, given: Sequence[dict[str, Any]], known: Sequence[Record]) -> list[str]:
     """Each finding in bold with its evidence and its picture; without a file of them, the verdicts themselves."""
     found: list[str] = []
     for finding in given:
@@ -65,7 +65,7 @@ def _findings(folder: Path, given: Sequence[dict[str, Any]], records: Sequence[R
             if not isinstance(finding.get(key), kind):
                 raise ConfigError(f"{folder / FINDINGS}: a finding without {key}", "give it, and see the others there")
         for rest in finding["rests"]:
-            verdict = _named(records, rest["record"], rest["claim"])
+            verdict = _named(known, rest["record"], rest["claim"])
             if verdict is None or verdict["verdict"] != rest["verdict"]:
                 now = verdict["verdict"] if verdict else "not on record"
                 problem = f"{folder / FINDINGS}: {finding['says']!r:.60} rests on {rest['claim']!r} in {rest['record']}"
@@ -74,28 +74,37 @@ def _findings(folder: Path, given: Sequence[dict[str, Any]], records: Sequence[R
         picture = f"![{finding.get('alt', finding['says'])}]({finding['figure']})"
         found += [f"**{finding['says']}**", picture, "\n".join(evidence)]
     if not given:
-        decided = [(r.name, v) for r in records for v in r.verdicts if v["verdict"] != UNKNOWN]
+        decided = [(r.name, v) for r in known for v in r.verdicts if v["verdict"] != UNKNOWN]
         found = [f"- *{v['verdict']}*: {v['claim']} (`{name}`). {_sentence(v)}" for name, v in decided]
         found = ["\n".join(found)] if found else ["No claim can be judged by what is on record."]
     return found
 
 
-def _named(records: Iterable[Record], name: str, claim: str) -> dict[str, str] | None:
-    own = (verdict for record in records if record.name == name for verdict in record.verdicts)
+def first_finding(folder: Path) -> tuple[str, Path] | None:
+    """What a folder on record says first and the folder of the runs that show it; None if it says nothing."""
+    if not (folder / FINDINGS).exists():
+        return None
+    given = read(folder / FINDINGS).get("findings", [])
+    _findings(folder, given, records(folder))  # refuses what the runs do not say
+    return (given[0]["says"], folder / given[0]["rests"][0]["record"]) if given else None
+
+
+def _named(found: Iterable[Record], name: str, claim: str) -> dict[str, str] | None:
+    own = (verdict for record in found if record.name == name for verdict in record.verdicts)
     return next((verdict for verdict in own if verdict["claim"] == claim), None)
 
 
-def _figure2(records: Sequence[Record]) -> list[str]:
-    arm = figure2.best_arm([run for record in records for run in record.runs])
+def _figure2(found: Sequence[Record]) -> list[str]:
+    arm = figure2.best_arm([run for record in found for run in record.runs])
     if arm is None:
         return []
     what = f"Accuracy against alpha with the CNN prior on CIFAR-10: {figure2.described(arm)}."
     return ["## Figure 2, as far as it is on record", what, "![Accuracy against alpha](figure2.png)"]
 
 
-def _open(records: Sequence[Record]) -> str:
+def _open(found: Sequence[Record]) -> str:
     rows = []
-    for record in records:
+    for record in found:
         verdicts = [verdict["verdict"] for verdict in record.verdicts]
         counts = [str(verdicts.count(which)) for which in ("holds", "fails", UNKNOWN)]
         title = record.outcomes[0]["title"] if record.said else "runs without an experiment"
@@ -154,9 +163,9 @@ def _verdicts(record: Record) -> str:
     return "\n".join([f"**{record.name}**", "", *lines])
 
 
-def _origins(records: Sequence[Record], notes: dict[str, Any]) -> str:
+def _origins(found: Sequence[Record], notes: dict[str, Any]) -> str:
     rows = []
-    for record in records:
+    for record in found:
         run, env, config = record.runs[0], record.runs[0].env, record.runs[0].config
         command = record.said["command"] if record.said else env.get("command", "")
         command = f"python {command}" if command.startswith("cli.py") else command

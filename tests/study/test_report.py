@@ -10,6 +10,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import tomllib
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 from pathlib import Path
@@ -689,11 +690,63 @@ def test_it_needs_no_torch(runs, tmp_path):
 # In a browser
 
 
+def open_all(page) -> None:
+    page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true; })")
+
+
 @pytest.fixture
 def shown(page, written):
     page.goto(written.as_uri())
+    open_all(page)
     page.wait_for_selector("#first-arm-bias-chart svg rect")
     return page
+
+
+def test_one_experiment_is_open_and_the_rest_of_it_folded(page, written):
+    page.goto(written.as_uri())
+    assert page.locator("h1").inner_text() == "Figure 2 & more"
+    assert page.locator("#first-arm-alpha-chart .plot svg").is_visible()
+    assert not page.locator("#first-arm-bias-chart .plot svg").is_visible()
+    assert page.locator("table.overview").count() == 0
+    assert page.locator(".lead").inner_text().startswith("Test accuracy after 3 epochs, ")
+
+
+def test_one_run_is_shown_as_one_run(page, runs, tmp_path):
+    shutil.copytree(runs / "main" / "seed0", tmp_path / "runs" / "only")
+    (tmp_path / "a.html").write_text(make([tmp_path / "runs"]).page)
+    page.goto((tmp_path / "a.html").as_uri())
+    assert page.locator("h1").inner_text() == "cnn on bars"
+    assert page.locator("section").count() == 1
+    assert page.locator("#cnn-bars-alpha-chart .plot svg").is_visible()
+    assert page.locator(".weights img").first.is_visible()
+    assert "1 seed:" in page.locator(".lead").inner_text()
+
+
+def test_several_are_a_table_whose_links_open_their_sections(page, page_of_searches):
+    page.goto(page_of_searches.as_uri())
+    assert page.locator("h1").inner_text() == "searches0: 2 searches, 3 other sets of runs"
+    assert page.locator("#lead-chart .plot svg").is_visible()
+    rows = page.locator("table.overview tbody tr")
+    assert rows.count() == page.locator("main > section").count() == 5
+    assert page.locator("details.part[open]").count() == 0
+    rows.nth(1).get_by_role("link").click()
+    assert page.locator("#search2 img.drawn").is_visible()
+    assert page.locator("details.part[open]").count() == 1
+    rows.nth(2).get_by_role("link").click()
+    assert page.locator("details.part[open]").count() == 2
+
+
+def test_the_record_opens_with_its_finding(page, tmp_path):
+    """The results of this repository: one sentence, one figure, and a table short enough to look over."""
+    (tmp_path / "a.html").write_text(make([ROOT / "results"]).page)
+    says = tomllib.loads((ROOT / "results" / "findings.toml").read_text())["findings"][0]["says"]
+    for width in (390, 1280):
+        page.set_viewport_size({"width": width, "height": 844})
+        page.goto((tmp_path / "a.html").as_uri())
+        assert page.locator(".lead").inner_text() == says
+        assert page.locator("#lead-chart .plot svg").bounding_box()["y"] < 844
+        assert page.evaluate("document.documentElement.scrollHeight") < 4000
+        assert page.evaluate("document.documentElement.scrollWidth") == width
 
 
 def test_the_charts_are_drawn(shown):
@@ -789,8 +842,6 @@ def test_the_keyboard_reaches_everything(shown):
 def test_no_horizontal_overflow(shown, width):
     shown.set_viewport_size({"width": width, "height": 844})
     shown.wait_for_timeout(200)
-    for details in shown.locator("summary").all():
-        details.click()
     assert shown.evaluate("document.documentElement.scrollWidth") == width
     box = shown.locator("#first-arm-alpha-chart svg").first.bounding_box()
     assert box["x"] >= 0
@@ -825,12 +876,14 @@ def test_dark_mode_differs_and_both_can_be_read(shown):
     shown.emulate_media(color_scheme="dark", media="print")
     assert shown.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     shown.set_viewport_size({"width": 760, "height": 1000})
+    shown.evaluate("document.querySelectorAll('details:not(.printed, .part)').forEach(part => { part.open = false; })")
     assert shown.evaluate("document.documentElement.scrollWidth") == 760  # nothing scrolls on paper
 
 
 @pytest.fixture
 def shown_searches(page, page_of_searches):
     page.goto(page_of_searches.as_uri())
+    open_all(page)
     page.wait_for_selector("section.arm svg .curve")
     return page
 
@@ -872,10 +925,13 @@ def test_the_axes_of_a_search_are_of_validation_accuracy(shown_searches):
             assert label in texts
 
 
-def test_it_prints(shown, tmp_path):
-    pdf = shown.pdf(format="A4")
-    assert pdf.startswith(b"%PDF")
-    assert shown.locator("details.printed[open]").count() == 4  # settings and environment of two arms
+def test_it_prints(page, page_of_searches):
+    page.goto(page_of_searches.as_uri())
+    closed = page.locator("details.part:not([open])").count()
+    assert closed == 5
+    assert page.pdf(format="A4").startswith(b"%PDF")
+    assert page.locator("details.part[open]").count() == closed
+    assert page.locator("details.printed[open]").count() == 2 * 3 + 2  # of three arms settings and environment; trials
 
 
 def test_a_link_downloads_its_file(shown, written):

@@ -8,6 +8,7 @@ from pathlib import Path
 from imlp.errors import FileError, RunError
 from imlp.files import check_path, make_folder, write_whole
 from imlp.study.report import figures, gather, page, tables
+from imlp.study.results_page import first_finding
 from imlp.study.scores import arms_of
 from imlp.train.data.dataset import ProgressCallback, silent
 from imlp.train.run_folder import RunFolder
@@ -58,7 +59,9 @@ def make(
         drawn = figures.written(figures.of_search(search))
         files |= {f"{search.id}-trials.{suffix}": content for suffix, content in drawn.items()}
         files |= _texts(tables.of_search(search).values())
-    return Report(page.html(arms, found, searches, files), files)
+    names = [folder.resolve().name for folder in folders]
+    finding = next(filter(None, map(first_finding, folders)), None)
+    return Report(page.html(arms, found, searches, files, names=names, finding=finding), files)
 
 
 def _texts(found: Iterable[tables.Table]) -> dict[str, bytes]:

@@ -1,4 +1,4 @@
-"""The section of the page about one arm: its results, charts, first layer, runs and settings."""
+"""What the page says of one arm: its figure and results, then, folded, the other charts, its runs and settings."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -6,30 +6,46 @@ from html import escape
 from imlp.study.report import tables
 from imlp.study.report.data import ArmData, SearchData
 from imlp.study.report.html_parts import data_uri, downloads, folded, table_with_files
+from imlp.study.report.verdicts import verdict_list
 from imlp.study.report.weights import Weights, png
 from imlp.study.two_lines import V
 
+LONGEST = 12  # rows; a longer table is folded
 
-def arm_section(n: int, arm: ArmData, searches: Sequence[SearchData], files: Mapping[str, bytes]) -> str:
-    """The section of the page about arm `n`."""
+
+def arm_content(n: int, arm: ArmData, searches: Sequence[SearchData], files: Mapping[str, bytes]) -> str:
+    """What the page says of arm `n`: one figure, its table, and the rest folded."""
     own = tables.of_arm(arm)
+    results = table_with_files(own["results"], files)
+    alpha, epochs = _alpha(n, arm, own, files), _epochs(n, arm, own, files)
+    first, other = (alpha, epochs) if arm.has_curve else (epochs, alpha)
+    other_title = f"{arm.measure.capitalize()} {'by epoch' if arm.has_curve else 'against alpha'}"
+    weights = _weights(arm, files)
     parts = [
-        f'<section class="arm" id="{arm.id}" aria-labelledby="{arm.id}-title">',
-        f'<h2 id="{arm.id}-title">{escape(arm.name)}</h2>',
         *_held_out(arm, searches),
-        table_with_files(own["results"], files),
-        *_alpha(n, arm, own, files),
-        *_epochs(n, arm, own, files),
-        *_bias(n, arm, own, files),
-        "<h3>First layer</h3>",
-        _weights(arm, files),
-        "<h3>Record</h3>",
-        table_with_files(own["runs"], files),
+        "".join(first),
+        verdict_list(arm.verdicts),
+        folded(f"All {len(arm.models)} models", results) if len(arm.models) > LONGEST else results,
+        folded(other_title, "".join(other)) if other else "",
+        folded("Bias meter by layer and epoch", bias) if (bias := "".join(_bias(n, arm, own, files))) else "",
+        f"<h3>First layer</h3>{weights}" if arm.is_one_run else folded("First layer", weights),
+        folded("Runs", table_with_files(own["runs"], files)),
         folded("Settings", table_with_files(own["settings"], files), printed=True),
         folded("Environment", table_with_files(own["environment"], files), printed=True),
-        "</section>",
     ]
-    return "\n".join(parts)
+    return "\n".join(filter(None, parts))
+
+
+def main_figure(n: int, arm: ArmData, files: Mapping[str, bytes], own: str) -> str:
+    """The one figure of an arm, again, with an identifier of its own; nothing if no epoch is complete."""
+    kind = "alpha" if arm.has_curve else "epochs"
+    if f"{arm.id}-{kind}.svg" not in files:
+        return ""
+    title = f"{arm.measure.capitalize()} {'against alpha' if arm.has_curve else 'by epoch'}: {arm.name}"
+    return (
+        f'<figure class="chart" id="{own}-chart" data-chart="{kind}" data-arm="{n}"><h3>{escape(title)}</h3>'
+        "<div class='controls'></div><div class='plot'></div><div class='legend'></div></figure>"
+    )
 
 
 def _held_out(arm: ArmData, searches: Sequence[SearchData]) -> list[str]:
@@ -93,7 +109,7 @@ def _bias(n: int, arm: ArmData, own: Mapping[str, tables.Table], files: Mapping[
 def _chart(kind: str, n: int, arm: ArmData, title: str, caption: str, files: Mapping[str, bytes]) -> str:
     return (
         f'<figure class="chart" id="{arm.id}-{kind}-chart" data-chart="{kind}" data-arm="{n}">'
-        f"<h3>{title}</h3><div class='controls'></div><div class='plot'></div><div class='legend'></div>"
+        f"<h4>{title}</h4><div class='controls'></div><div class='plot'></div><div class='legend'></div>"
         f"<figcaption>{caption}</figcaption>{downloads(title, f'{arm.id}-{kind}', ('png', 'svg'), files)}</figure>"
     )
 

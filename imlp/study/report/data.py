@@ -78,6 +78,22 @@ class ArmData:
     environment: list[tuple[str, str]]
     weights: Weights | str  # or why there are none
     warnings: list[str]
+    verdicts: list[dict[str, str]]  # on the paper's claims, for runs without an experiment
+
+    @property
+    def length(self) -> tuple[str, str]:
+        """Epochs, and images of each."""
+        settings = dict(self.settings)
+        return settings["epochs"], settings["train_size"]
+
+    @property
+    def is_one_run(self) -> bool:
+        return len(self.runs) == 1
+
+    @property
+    def has_curve(self) -> bool:
+        """Whether accuracy against alpha is the figure to show first."""
+        return any(len(series.alphas) > 3 for series in self.series)
 
     @property
     def alphas(self) -> list[float]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from imlp.errors import RunError
-from imlp.study import schemas
+from imlp.study import archive, schemas
 from imlp.study.report.data import ArmData, ModelData, SearchData, Series
 from imlp.study.report.provenance import environment, lane_in, run_data, settings, shown, warnings, why_missing
 from imlp.study.report.weights import first_layer
@@ -46,16 +46,27 @@ def gather(arms: Sequence[Arm], experiments: Sequence[dict[str, Any]] = ()) -> l
     for named in (named for experiment in experiments for named in experiment["arms"]):
         names = given.setdefault(named["key"], [])
         names += [named["name"]] if named["name"] not in names else []
-    made = _names(arms)
+    others = [arm for arm in arms if arm.key not in given]
+    made = dict(zip((arm.key for arm in others), _names(others), strict=True))
     found: list[ArmData] = []
     order = list(given)  # as the experiments name them; arms that none of them names come last
-    pairs = zip(arms, made, strict=True)
-    for arm, own in sorted(pairs, key=lambda pair: order.index(pair[0].key) if pair[0].key in order else len(order)):
-        name = " / ".join(given.get(arm.key, [own]))
+    for arm in sorted(arms, key=lambda arm: order.index(arm.key) if arm.key in order else len(order)):
+        name = " / ".join(given[arm.key]) if arm.key in given else made[arm.key]
         short = name if arm.key in given else f"{arm.config.network_name} {Path(arm.config.data).name}"
-        points = _paper(arm.key, experiments)
-        found.append(_arm(arm, name, _identifier(short, {other.id for other in found}), points))
+        implied = [] if arm.key in given else archive.implied(arm)
+        points = _paper(arm.key, experiments) if arm.key in given else _implied_points(implied)
+        gathered = _arm(arm, name, _identifier(short, {other.id for other in found}), points)
+        found.append(dataclasses.replace(gathered, verdicts=archive.decided(implied)))
     return found
+
+
+def _implied_points(outcomes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The paper's points beside runs at its setting."""
+    points: list[dict[str, Any]] = []
+    for row in (row for outcome in outcomes if not outcome["lacking"] for row in outcome["paper"]):
+        point = {name: row[name] for name in ("model", "alpha", "value", "std")}
+        points += [point] if point["alpha"] is not None and point not in points else []
+    return sorted(points, key=lambda point: point["alpha"])
 
 
 def _names(arms: Sequence[Arm]) -> list[str]:
@@ -114,6 +125,7 @@ def _arm(arm: Arm, name: str, identifier: str, paper: list[dict[str, Any]]) -> A
         environment=environment(arm),
         weights=first_layer(arm),
         warnings=warnings(arm, runs),
+        verdicts=[],
     )
 
 

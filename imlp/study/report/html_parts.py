@@ -21,6 +21,22 @@ def folded(title: str, content: str, *, printed: bool = False) -> str:
     return f"<details{own}><summary>{title}</summary>{content}</details>"
 
 
+def section(kind: str, own: str, title: str, content: str, *, opened: bool, about: str = "") -> str:
+    """A part of the page under a heading that opens it; what is closed is opened on paper and by links to it."""
+    return (
+        f'<section class="{kind}" id="{own}" aria-labelledby="{own}-title"><details class="part"{" open" * opened}>'
+        f'<summary><h2 id="{own}-title">{escape(title)}</h2>{about}</summary>\n{content}\n</details></section>'
+    )
+
+
+def number_of(n: int, what: str) -> str:
+    """
+    >>> number_of(1, "run"), number_of(2000, "run")
+    ('1 run', '2,000 runs')
+    """
+    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
+
+
 def downloads(title: str, name: str, suffixes: Sequence[str], files: Mapping[str, bytes]) -> str:
     """Links that hand out the files called `name`, one for each suffix."""
     links = " ".join(

@@ -26,7 +26,7 @@ function niceTicks(low, high, wanted) {
 }
 
 function frame(host, { label, xTicks, toUnit, xName, yName, values, focusable = false }) {
-  const width = Math.max(280, host.clientWidth), height = Math.round(Math.min(430, Math.max(270, width * 0.5)));
+  const width = Math.max(280, host.clientWidth || 720), height = Math.round(Math.min(430, Math.max(270, width * 0.5)));
   const left = 46, right = 12, top = 10, bottom = 44;
   let low = Math.min(...values), high = Math.max(...values);
   const room = Math.max(0.06 * (high - low), 0.5);
@@ -303,7 +303,22 @@ function sortable(table) {
 }
 
 document.querySelectorAll("table.sortable").forEach(sortable);
-addEventListener("beforeprint", () => document.querySelectorAll("details.printed").forEach(part => { part.open = true; }));
+addEventListener("beforeprint", () => document.querySelectorAll("details.printed, details.part, .explained").forEach(part => { part.open = true; }));
+
+// A link to something in a closed part opens that part
+function reveal(id) {
+  const target = id && document.getElementById(id);
+  if (!target) return;
+  target.querySelectorAll(":scope > details.part").forEach(part => { part.open = true; });
+  for (let part = target.closest("details"); part; part = part.parentElement.closest("details")) part.open = true;
+  target.scrollIntoView();
+}
+document.addEventListener("click", event => {
+  const link = event.target.closest("a[href^='#']");
+  if (link) reveal(link.getAttribute("href").slice(1));
+});
+addEventListener("hashchange", () => reveal(location.hash.slice(1)));
+reveal(location.hash.slice(1));
 const draw = { alpha: alphaChart, epochs: epochChart, bias: biasChart };
 const redraw = new ResizeObserver(entries => {
   for (const { target, contentRect } of entries) {

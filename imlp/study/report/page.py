@@ -6,34 +6,30 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
 from importlib.resources import files as resources
+from pathlib import Path
 from string import Template
 from typing import Any
 
 import imlp
 from imlp.study.cost import duration
-from imlp.study.report import tables
-from imlp.study.report.arm_section import arm_section
+from imlp.study.report.arm_section import arm_content, main_figure
 from imlp.study.report.data import ArmData, SearchData
-from imlp.study.report.html_parts import data_uri, downloads, table_with_files
+from imlp.study.report.experiment_section import experiment_content
+from imlp.study.report.html_parts import number_of, section
+from imlp.study.report.search_section import RESUME, search_section
+from imlp.study.report.verdicts import counts
 from imlp.study.two_lines import V
 
-WHAT = "What was asked"  # heads the only experiment, whose title heads the page
-RESUME = "the same search command resumes it."
-OVER = {
-    "alpha": "one alpha for all layers",
-    "alpha-per-layer": "one alpha per layer",
-    "schedule": "the kind of schedule and its alpha",
-}
-CADENCES = {
-    "epoch": "once per epoch",
-    "step": "every step",
-    "both": "once per epoch or every step, which was searched too",
-}
-MARKS = {"holds": "✓", "fails": "✗", "cannot tell": "?"}  # before the word, for those who see no colour
 DRAWN = (  # what the script needs of a model
     "title", "alpha", "prior", "mean", "std", "epochs", "accuracy", "spread", "seeds", "layers", "random", "share",
     "distance", "shade", "series",
 )  # fmt: skip
+FEW = 4  # models that fit into one sentence
+EXPLAINED = (
+    "A dense layer W is moved towards the dense form W<sub>P</sub> of a structured one, the prior: "
+    "W &larr; (1 &minus; &alpha;) W + &alpha; W<sub>P</sub>. A lane is one such network with its alpha; an arm holds "
+    "the runs that differ only in seeds and lanes. &plusmn; is the standard deviation over seeds."
+)
 
 
 def html(
@@ -41,17 +37,31 @@ def html(
     experiments: Sequence[dict[str, Any]],
     searches: Sequence[SearchData],
     files: Mapping[str, bytes],
+    *,
+    names: Sequence[str] = (),
+    finding: tuple[str, Path] | None = None,
 ) -> str:
-    """The whole page; `files` are what its links hand out."""
+    """The whole page; `files` are what its links hand out, `names` those of the folders that were asked for."""
     here = resources("imlp.study.report")
-    title = " · ".join(experiment["title"] for experiment in experiments) or "Runs of imlp"
-    body = [_header(title, arms), *_warnings(arms, searches), *_contents(arms, experiments, searches)]
-    body += [
-        _experiment(n, experiment, arms, files, many=len(experiments) > 1)
-        for n, experiment in enumerate(experiments, start=1)
-    ]
-    body += [_search(search, arms, files) for search in searches]
-    body += [arm_section(n, arm, searches, files) for n, arm in enumerate(arms)]
+    owner = _owners(arms, experiments)
+    alone = [arm for arm in arms if arm.key not in owner]
+    several = len(experiments) + len(searches) + len(alone) > 1
+    title = _title(alone, experiments, searches, names)
+    lead = _lead(arms, finding)
+    body = [_header(title, arms, experiments, lead, finding)]
+    if several:
+        body += [_lead_figure(lead, arms, files)] if lead else []
+        body += [_overview(arms, alone, experiments, searches)]
+    body += _warnings(arms, searches)
+    for n, experiment in enumerate(experiments, start=1):
+        content = experiment_content(n, experiment, arms, owner, searches, files)
+        body.append(section("experiment", f"experiment{n}", experiment["title"], content, opened=not several))
+    for search in searches:
+        name = f"{search.name}{'' if search.finished else ' (unfinished)'}"
+        body.append(section("search", search.id, name, search_section(search, arms, files), opened=not several))
+    for arm in alone:
+        content = arm_content(arms.index(arm), arm, searches, files)
+        body.append(section("arm", arm.id, arm.name, content, opened=not several))
     return Template((here / "page.html").read_text("utf-8")).substitute(
         title=escape(title),
         style=(here / "page.css").read_text("utf-8"),
@@ -60,6 +70,148 @@ def html(
         script=(here / "page.js").read_text("utf-8"),
         version=escape(imlp.__version__),
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+    )
+
+
+def _owners(arms: Sequence[ArmData], experiments: Sequence[dict[str, Any]]) -> dict[str, int]:
+    """Which experiment's section shows an arm, by its key: the first that names it."""
+    found: dict[str, int] = {}
+    for n, experiment in enumerate(experiments, start=1):
+        for named in experiment["arms"]:
+            found.setdefault(named["key"], n)
+    return {arm.key: found[arm.key] for arm in arms if arm.key in found}
+
+
+def _title(
+    alone: Sequence[ArmData],
+    experiments: Sequence[dict[str, Any]],
+    searches: Sequence[SearchData],
+    names: Sequence[str],
+) -> str:
+    """What was asked for: the one experiment, search or arm, or the names of the folders."""
+    titles = [experiment["title"] for experiment in experiments]
+    titles += [search.name for search in searches] + [arm.name for arm in alone]
+    if len(titles) == 1:
+        return str(titles[0])
+    kinds = ((experiments, "experiment", "experiments"), (searches, "search", "searches"))
+    parts = [f"{len(own)} {one if len(own) == 1 else many}" for own, one, many in kinds if own]
+    parts += [f"{len(alone)} {'other' if parts else ''} set{'s' * (len(alone) > 1)} of runs".replace("  ", " ")] * (
+        alone != []
+    )
+    counted = ", ".join(parts)
+    return f"{' and '.join(names)}: {counted}" if names else counted.capitalize()
+
+
+def _lead(arms: Sequence[ArmData], finding: tuple[str, Path] | None) -> ArmData | None:
+    """The arm to show first: what the finding rests on, otherwise the one that was trained for longest."""
+
+    def rank(arm: ArmData) -> tuple[bool, bool, float, int]:
+        epochs, images = arm.length
+        shown = finding is not None and any(Path(run.folder).resolve().is_relative_to(finding[1]) for run in arm.runs)
+        length = float(epochs) * (float("inf") if images == "all" else float(images))
+        return shown, any(model.mean is not None for model in arm.models), length, len(arm.models)
+
+    return max(arms, key=rank, default=None)
+
+
+def _sentence(arm: ArmData) -> str:
+    """The accuracies in one sentence: all of a few models, otherwise the ends."""
+    known = sorted((m for m in arm.models if m.mean is not None), key=lambda m: -(m.mean or 0))
+    if not known:
+        return "No run is finished yet."
+    ends = [m for m in known if m.prior or m.alpha == 0]
+    rest = [m for m in known if m not in ends]
+    chosen = known if len(known) <= FEW else sorted([*ends, rest[0], rest[-1]], key=lambda m: -(m.mean or 0))
+    texts = [f"{m.title} {m.mean:.1f}{f' &plusmn; {m.std:.1f}' if m.std is not None else ''} %" for m in chosen]
+    epochs, images = arm.length
+    seeds = max(len(m.by_seed) for m in known)
+    of = "" if images == "all" else f" of {int(images):,} images"
+    begin = f"{arm.measure.capitalize()} after {epochs} epochs{of}, {number_of(seeds, 'seed')}: "
+    more = "" if len(known) <= FEW else f" (the prior, alpha 0, the best and the lowest of {len(known)} models)"
+    return begin + escape("; ".join(texts)).replace("&amp;plusmn;", "&plusmn;") + more + "."
+
+
+def _header(
+    title: str,
+    arms: Sequence[ArmData],
+    experiments: Sequence[dict[str, Any]],
+    lead: ArmData | None,
+    finding: tuple[str, Path] | None,
+) -> str:
+    runs = [run for arm in arms for run in arm.runs]
+    done = sum(run.finished for run in runs)
+    seconds = duration(sum(run.seconds or 0 for run in runs), measured=True)
+    finished = "all finished" if done == len(runs) else f"{done} finished, {len(runs) - done} not"
+    facts = f"{number_of(len(runs), 'run')} ({finished}) in {number_of(len(arms), 'arm')}, {seconds} of training."
+    verdicts = [v for e in experiments for v in e["verdicts"]] + [v for arm in arms for v in arm.verdicts]
+    judged = ""
+    if verdicts:
+        holds, fails, unclear = counts(verdicts)
+        judged = f" Of the paper's claims, {holds} hold, {fails} fail, and {unclear} cannot be told by these runs."
+    said = escape(finding[0]) if finding else _sentence(lead) + judged if lead else ""
+    return (
+        f"<header><h1>{escape(title)}</h1><p class='lead'>{said}</p>"
+        f"<details class='explained'><summary>What this page shows</summary>"
+        f"<p class='quiet'>{EXPLAINED}</p><p class='quiet'>{facts}</p></details></header>"
+    )
+
+
+def _lead_figure(arm: ArmData, arms: Sequence[ArmData], files: Mapping[str, bytes]) -> str:
+    n = arms.index(arm)
+    return f"<div class='lead-figure'>{main_figure(n, arm, files, own='lead')}</div>"
+
+
+def _overview(
+    arms: Sequence[ArmData],
+    alone: Sequence[ArmData],
+    experiments: Sequence[dict[str, Any]],
+    searches: Sequence[SearchData],
+) -> str:
+    """A line for each section: how much was run, and what came of it."""
+    by_key, rows = {arm.key: arm for arm in arms}, []
+    for n, experiment in enumerate(experiments, start=1):
+        own = [by_key[named["key"]] for named in experiment["arms"] if named["key"] in by_key]
+        about = experiment.get("lacking") or ""
+        rows.append(_line(f"experiment{n}", experiment["title"], about, own, counts(experiment["verdicts"])))
+    for search in searches:
+        own = [arm for arm in arms if search.holds(arm)]
+        rows.append(_line(search.id, search.name, "" if search.finished else "unfinished", own, None))
+    for arm in alone:
+        rows.append(_line(arm.id, arm.name, "", [arm], counts(arm.verdicts) if arm.verdicts else None))
+    heads = "".join(
+        f'<th scope="col" class="number" title="{name}"><span aria-hidden="true">{mark}</span>'
+        f'<span class="hidden">{name}</span></th>'
+        for name, mark in (("holds", "✓"), ("fails", "✗"), ("cannot tell", "?"))
+    )
+    return (
+        "<nav aria-label='Contents'><table class='overview'><thead><tr><th scope='col'>What was run</th>"
+        "<th scope='col' class='number'>seeds</th><th scope='col' class='number'>epochs</th>"
+        f"{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+        "<p class='quiet'>✓ claims that hold, ✗ that fail, ? that these runs cannot tell.</p></nav>"
+    )
+
+
+def _line(to: str, title: str, about: str, arms: Sequence[ArmData], judged: tuple[int, int, int] | None) -> str:
+    seeds = max((len(model.by_seed) for arm in arms for model in arm.models), default=0)
+    epochs = " / ".join(dict.fromkeys(arm.length[0] for arm in arms))
+    images = {arm.length[1] for arm in arms} - {"all"}
+    parts = [f"{int(size):,} images" for size in sorted(images, key=int)] + ([about] if about else [])
+    more = f"<br><span class='quiet'>{escape(', '.join(parts))}</span>" if parts else ""
+    cells = [str(seeds), epochs, *(map(str, judged) if judged else ("", "", ""))]
+    kinds = ("", "", "holds", "fails", "unclear")
+    shown = "".join(
+        f'<td class="number {kind if cell not in ("", "0") else ""}">{escape(cell)}</td>'
+        for cell, kind in zip(cells, kinds, strict=True)
+    )
+    return f'<tr><th scope="row"><a href="#{escape(to)}">{escape(title)}</a>{more}</th>{shown}</tr>'
+
+
+def _warnings(arms: Sequence[ArmData], searches: Sequence[SearchData]) -> list[str]:
+    found = [text for arm in arms for text in arm.warnings]
+    found += [f"{search.name} is unfinished; {RESUME}" for search in searches if not search.finished]
+    lines = "".join(f"<li>{escape(text)}</li>" for text in found)
+    return [f"<aside class='warning' aria-label='Warnings'><h2>Not all is there</h2><ul>{lines}</ul></aside>"] * (
+        lines != ""
     )
 
 
@@ -92,120 +244,3 @@ def _short(value: Any) -> Any:
         case list():
             return [_short(item) for item in value]
     return value
-
-
-def _header(title: str, arms: Sequence[ArmData]) -> str:
-    runs = [run for arm in arms for run in arm.runs]
-    done = sum(run.finished for run in runs)
-    seconds = duration(sum(run.seconds or 0 for run in runs), measured=True)
-    finished = "all finished" if done == len(runs) else f"{done} finished, {len(runs) - done} not"
-    facts = f"{_number(len(runs), 'run')} ({finished}) in {_number(len(arms), 'arm')}, {seconds} of training."
-    explained = (
-        "A dense layer W is moved towards the dense form W<sub>P</sub> of a structured one, the prior: "
-        "W &larr; (1 &minus; &alpha;) W + &alpha; W<sub>P</sub>. An arm holds runs that differ only in seeds and "
-        "lanes; a lane is one such network with its alpha. Means and standard deviations are over seeds."
-    )
-    return f"<header><h1>{escape(title)}</h1><p>{facts}</p><p class='quiet'>{explained}</p></header>"
-
-
-def _number(n: int, what: str) -> str:
-    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
-
-
-def _warnings(arms: Sequence[ArmData], searches: Sequence[SearchData]) -> list[str]:
-    found = [text for arm in arms for text in arm.warnings]
-    found += [f"{search.name} is unfinished; {RESUME}" for search in searches if not search.finished]
-    lines = "".join(f"<li>{escape(text)}</li>" for text in found)
-    return [f"<aside class='warning' aria-label='Warnings'><h2>Not all is there</h2><ul>{lines}</ul></aside>"] * (
-        lines != ""
-    )
-
-
-def _contents(
-    arms: Sequence[ArmData], experiments: Sequence[dict[str, Any]], searches: Sequence[SearchData]
-) -> list[str]:
-    titles = [experiment["title"] for experiment in experiments] if len(experiments) > 1 else [WHAT] * len(experiments)
-    links = [(f"experiment{n}", title) for n, title in enumerate(titles, start=1)]
-    links += [(search.id, search.name) for search in searches] + [(arm.id, arm.name) for arm in arms]
-    items = "".join(f'<li><a href="#{escape(to)}">{escape(text)}</a></li>' for to, text in links)
-    return [f"<nav aria-label='Contents'><ul>{items}</ul></nav>"] * (len(links) > 1)
-
-
-def _experiment(
-    n: int, found: dict[str, Any], arms: Sequence[ArmData], files: Mapping[str, bytes], *, many: bool
-) -> str:
-    by_key = {arm.key: arm for arm in arms}
-    title = found["title"] if many else WHAT
-    items = []
-    for named in found["arms"]:
-        arm = by_key.get(named["key"])
-        name = escape(named["name"])
-        items.append(f'<li><a href="#{escape(arm.id)}">{name}</a></li>' if arm else f"<li>{name}: no run of it</li>")
-    verdicts = "".join(
-        f'<li class="{_class(row["verdict"])}"><strong><span class="mark" aria-hidden="true">'
-        f"{MARKS.get(row['verdict'], '')}</span> {escape(row['verdict'])}</strong> "
-        f"{escape(row['claim'])}<br><span class='quiet'>{escape(row['because'])}</span></li>"
-        for row in found["verdicts"]
-    )
-    parts = [
-        f'<section class="experiment" id="experiment{n}" aria-labelledby="experiment{n}-title">',
-        f'<h2 id="experiment{n}-title">{escape(title)}</h2>',
-        f"<p>{escape(found['asks'])}</p>",
-        f"<p class='quiet'>Experiment {escape(found['name'])}, budget {escape(found['budget'])}: "
-        f"<code>{escape(found['command'])}</code></p>",
-        f"<h3>Verdicts</h3><ul class='verdicts'>{verdicts}</ul>" if verdicts else "",
-        downloads("Verdicts", f"experiment{n}-verdicts", ("csv", "tex"), files) if verdicts else "",
-        "<h3>Ours and the paper's</h3>",
-        table_with_files(tables.experiment(n, found), files),
-        f"<p>Arms:</p><ul>{''.join(items)}</ul>" if items else "",
-        "</section>",
-    ]
-    return "\n".join(filter(None, parts))
-
-
-def _class(verdict: str) -> str:
-    return {"holds": "holds", "fails": "fails"}.get(verdict, "unclear")
-
-
-def _search(found: SearchData, arms: Sequence[ArmData], files: Mapping[str, bytes]) -> str:
-    own, content = tables.of_search(found), found.content
-    held, best = content["validation"], content["chosen"]
-    states = [trial["state"] for trial in content["trials"]]
-    counts = ", ".join(f"{states.count(state)} {escape(state)}" for state in dict.fromkeys(states))
-    every = CADENCES.get(content["every"], f"every {content['every']} steps")
-    links = ", ".join(f'<a href="#{arm.id}">{escape(arm.name)}</a>' for arm in arms if found.holds(arm))
-    matters = ", ".join(f"{escape(name)} {share:.0%}" for name, share in content["importances"].items())
-    caption = (
-        f"One point per trial: its last accuracy on the {held['images']:,} images held out. A cross was stopped early, "
-        "the star is the choice, the dashed line the prior. Alpha 0 stands left of the logarithmic axis."
-    )
-    again = "Trained once more, on all training images; the validation accuracy is what the search saw before that."
-    picture = (
-        f'<div class="scroll" role="region" tabindex="0" aria-label="Trials by alpha">'
-        f'<img class="{"drawn panels" if found.layers else "drawn"}" '
-        f'src="{data_uri("svg", files[f"{found.id}-trials.svg"])}" '
-        'alt="Validation accuracy of each trial by alpha; the numbers are in the table below"></div>'
-    )
-    parts = [
-        f'<section class="search" id="{found.id}" aria-labelledby="{found.id}-title">',
-        f'<h2 id="{found.id}-title">{escape(found.name)}{"" if found.finished else " (unfinished)"}</h2>',
-        f"<p>Searched: {escape(OVER.get(content['over'], content['over']))}, mixed {escape(every)}. "
-        f"{_number(len(states), 'trial')} ({counts}) of at most {_number(content['epochs'], 'epoch')}, "
-        f"seed {content['seed']}, judged by their accuracy on {held['images']:,} of {held['of']:,} training images, "
-        "which were held out; the test images have no part in the choice.</p>",
-        f"<p class='quiet'>Its runs: {links}</p>" if links else "",
-        f"<h3>{'Chosen' if found.finished else 'The best so far'}</h3>",
-        f"<p>Trial {best['number']}, {escape(best['title'])}: validation accuracy {best['value']:.2f} % "
-        f"(the prior {content['prior']:.2f} %).</p>",
-        table_with_files(own["chosen"], files),
-        "<h3>On the test images</h3>",
-        f"<p class='quiet'>{again}</p>{table_with_files(own['final'], files)}"
-        if "final" in own
-        else f"<p>There is no test yet; {RESUME}</p>",
-        f"<figure><h3>Trials</h3>{picture}<figcaption>{caption}</figcaption>"
-        f"{downloads('Trials by alpha', f'{found.id}-trials', ('png', 'svg'), files)}</figure>",
-        f"<p>What matters for validation accuracy: {matters}.</p>" if matters else "",
-        table_with_files(own["trials"], files),
-        "</section>",
-    ]
-    return "\n".join(filter(None, parts))

@@ -10,6 +10,7 @@ from typing import Any
 
 from imlp.study.cost import duration
 from imlp.study.report.data import ArmData, SearchData
+from imlp.study.scores import confidence_interval
 
 Cell = str | float | int | None
 LONG = 48  # letters; a cell with more is broken into lines
@@ -132,15 +133,19 @@ def results(arm: ArmData) -> Table:
     """Every model of an arm, those without an accuracy too."""
     seeds = sorted({seed for model in arm.models for seed in model.by_seed})
     remarks = any(model.remark for model in arm.models)
+    intervals = any(len(model.by_seed) > 2 for model in arm.models)
     columns = [
-        Column("model"), Column("mean, %", "percent"), Column("std", "percent"), Column("n", "count"),
+        Column("model"), Column("mean, %", "percent"), Column("std", "percent"),
+        *([Column("95 % from", "percent"), Column("to", "percent")] if intervals else []), Column("n", "count"),
         *([Column("remark")] if remarks else []), Column("alpha", "alpha"), Column("cadence"),
         Column("parameters", "count"), *(Column(f"seed {seed}", "percent") for seed in seeds),
         Column("run time", "seconds"),
     ]  # fmt: skip
     rows: list[list[Cell]] = [
         [
-            model.title, model.mean, model.std, len(model.by_seed), *([model.remark] if remarks else []),
+            model.title, model.mean, model.std,
+            *((confidence_interval(list(model.by_seed.values())) or (None, None)) if intervals else ()),
+            len(model.by_seed), *([model.remark] if remarks else []),
             model.alpha if model.alpha is not None else model.setting or None, model.cadence, model.parameters,
             *(model.by_seed.get(seed) for seed in seeds), model.seconds,
         ]
