@@ -9,7 +9,7 @@ from typing import Any
 
 from imlp.backend import backend
 from imlp.errors import ImlpError
-from imlp.spec import Chain, Conv, Patchify, Shared, Spec, Transpose
+from imlp.spec import Chain, Conv, Local, Parameter, Patchify, Shared, Spec, Transpose
 
 
 def load(run: str | Path, lane: int = 0) -> Any:
@@ -20,4 +20,17 @@ def load(run: str | Path, lane: int = 0) -> Any:
 
 
 __version__ = "0.1.0"
-__all__ = ["Chain", "Conv", "ImlpError", "Patchify", "Shared", "Spec", "Transpose", "__version__", "backend", "load"]
+__all__ = [
+    "Chain",
+    "Conv",
+    "ImlpError",
+    "Local",
+    "Parameter",
+    "Patchify",
+    "Shared",
+    "Spec",
+    "Transpose",
+    "__version__",
+    "backend",
+    "load",
+]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from imlp.errors import SpecError, did_you_mean, known
-from imlp.spec import Chain, Conv, Patchify, Shared, Spec, Transpose
+from imlp.spec import Chain, Conv, Local, Patchify, Shared, Spec, Transpose
 
 IMAGE = (3, 32, 32)
 
@@ -22,6 +22,10 @@ class Kind:
 
 def _conv(image: tuple[int, int, int], out_channels: int, **geometry: Any) -> Spec:
     return Conv(image, out_channels, **geometry)
+
+
+def _local(image: tuple[int, int, int], out_channels: int, **geometry: Any) -> Spec:
+    return Local(image, out_channels, **geometry)
 
 
 def _patchify(image: tuple[int, int, int], patch: int) -> Patchify:
@@ -46,15 +50,12 @@ def _channel_mix(patches: int, dim: int, hidden: int | None) -> Spec:
     return Shared(patches, dim, dim if hidden is None else hidden)
 
 
+_WINDOW = {"image": IMAGE, "out_channels": 1, "kernel": 3, "stride": 1, "padding": 1, "dilation": 1, "groups": 1}
 _MIXER = {"patches": 16, "dim": 128, "hidden": None}
 
 KINDS: dict[str, Kind] = {
-    "conv": Kind(
-        "W_P = W_F",
-        "a convolution: local, and the same at every place",
-        {"image": IMAGE, "out_channels": 1, "kernel": 3, "stride": 1, "padding": 1, "dilation": 1, "groups": 1},
-        _conv,
-    ),
+    "conv": Kind("W_P = W_F", "a convolution: local, and the same at every place", _WINDOW, _conv),
+    "local": Kind("W_P = W_L", "a convolution with weights of its own at every place", _WINDOW, _local),
     "patchify": Kind("L = P", "cuts the image into patches: a permutation", {"image": IMAGE, "patch": 8}, _patchify),
     "transpose": Kind("L = T", "swaps patches and channels: a permutation", {"rows": 16, "cols": 128}, Transpose),
     "shared": Kind(

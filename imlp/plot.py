@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from scipy import sparse
 
-from imlp.explain import AXES, in_shape, out_shape
+from imlp.explain import axis_names, in_shape, out_shape
 from imlp.files import write_whole
 from imlp.spec import Shape, Spec
 
@@ -46,7 +46,7 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def _order(shape: Shape) -> str:
-    return f"({', '.join(AXES[len(shape)])}) of {' x '.join(map(str, shape))}"
+    return f"({', '.join(axis_names(shape))}) of {' x '.join(map(str, shape))}"
 
 
 def _entries(axes: Axes, values: np.ndarray) -> None:
@@ -82,6 +82,7 @@ def _row(axes: Axes, matrix: sparse.csr_array, spec: Spec) -> None:
     middle = tuple(size // 2 for size in shape)
     i = int(np.ravel_multi_index(middle, shape))
     row = matrix[[i]].toarray().reshape(in_shape(spec))
+    row = row if row.ndim in (2, 3) else row.reshape(-1, row.shape[-1])  # neither a matrix nor an image
     folded = np.concatenate(list(row), axis=1) if row.ndim == 3 else row
     _entries(axes, folded)
     if row.ndim == 3:

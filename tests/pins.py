@@ -7,6 +7,7 @@ import torch
 
 from imlp import accel, reference
 from imlp.spec import Chain, Spec
+from imlp.spec.linear_map import flat
 
 # The only tolerances of this file. Float32 rounds each of up to a few thousand added terms by 6e-8 of its size.
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5}
@@ -101,3 +102,28 @@ def check_adjoint(spec: Spec, numbers: Numbers) -> None:
 
 
 CHECKS = [check_matrix, check_expand_bias, check_apply, check_interpolate, check_adjoint, check_project]
+
+
+def literal_map(spec: Spec) -> np.ndarray:
+    """`vec(matrix(w)) = A w`, by the definition: column `k` is the matrix of the `k`-th unit vector."""
+    columns = []
+    for k in range(spec.n_weights):
+        unit, start, arrays = np.eye(1, spec.n_weights, k).ravel(), 0, {}
+        for name, own in spec.parameters.items():
+            arrays[name] = unit[start : start + np.prod(own.shape)].reshape(own.shape)
+            start += np.prod(own.shape)
+        columns.append(reference.matrix(spec, spec.unnamed(arrays), layout="dense").ravel())
+    return np.stack(columns, axis=1)
+
+
+def check_literally(spec: Spec) -> np.ndarray:
+    """The reference's `matrix`, `adjoint` and `project` against that map and NumPy's least squares; returns the map."""
+    A, numbers = literal_map(spec), Numbers(spec)
+    D = numbers.dense.ravel()
+    np.testing.assert_allclose(
+        A @ flat(spec.named(numbers.weight)), reference.matrix(spec, numbers.weight, layout="dense").ravel(), atol=1e-12
+    )
+    np.testing.assert_allclose(flat(spec.named(reference.adjoint(spec, numbers.dense))), A.T @ D, atol=1e-12)
+    nearest = np.linalg.lstsq(A, D, rcond=None)[0]
+    np.testing.assert_allclose(flat(spec.named(reference.project(numbers.dense, spec))), nearest, atol=1e-8)
+    return A

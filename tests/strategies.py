@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 
 from imlp.kinds import KINDS, make
-from imlp.spec import Chain, Conv, Patchify, Shared, Spec, Transpose
+from imlp.spec import Chain, Conv, Local, Patchify, Shared, Spec, Transpose
 
 SPECS: list[Spec] = [
     Conv((3, 8, 8), 4, kernel=3, stride=1, padding=1),
@@ -17,6 +17,11 @@ SPECS: list[Spec] = [
     Conv((1, 2, 2), 2, kernel=3, stride=2, padding=1),
     Conv((1, 3, 4), 2, kernel=1, stride=3, padding=4),
     Conv((1, 1, 1), 1, kernel=(2, 1), padding=(2, 0), dilation=(3, 1)),  # no tap ever meets the image
+    Local((2, 7, 5), 3, kernel=(3, 2), stride=(2, 1), padding=(1, 0)),
+    Local((4, 9, 6), 6, kernel=(2, 3), stride=(1, 2), padding=(2, 1), dilation=(3, 2), groups=2),
+    Local((8, 4, 4), 2, kernel=3, padding=1),  # enough channels to change how it is split
+    Local((2, 1, 1), 3, kernel=3, padding=1),
+    Local((1, 1, 1), 1, kernel=(2, 1), padding=(2, 0), dilation=(3, 1)),  # no tap ever meets the image
     Patchify(3, 8, 4, patch=2),
     Patchify(1, 3, 3, patch=3),
     Transpose(3, 5),
@@ -29,6 +34,7 @@ SPECS: list[Spec] = [
     Chain(Transpose(4, 3), Shared(3, 4, 4), Transpose(3, 4)),
     Chain(Patchify(1, 4, 4, patch=2), Transpose(4, 4)),
     Chain(Conv((1, 4, 6), 2, kernel=3, padding=1), Patchify(2, 4, 6, patch=2)),
+    Chain(Patchify(1, 4, 4, patch=2), Local((2, 2, 4), 2, kernel=2, padding=1), Transpose(6, 5)),
     Chain(Transpose(4, 6), Transpose(8, 3)),  # digits that do not nest
     Chain(Transpose(4, 6), Transpose(8, 3), Shared(3, 8, 2)),
     Chain(Transpose(4, 9), Conv((1, 6, 6), 2, kernel=3, stride=2, padding=1), Transpose(2, 9)),
@@ -54,6 +60,12 @@ def convs(draw: st.DrawFn) -> Conv:
     padding = (draw(st.integers(least[0], least[0] + 3)), draw(st.integers(least[1], least[1] + 3)))
     c, o = groups * draw(st.integers(1, 2)), groups * draw(st.integers(1, 2))
     return Conv((c, height, width), o, kernel, stride, padding, dilation, groups)
+
+
+def locals_() -> st.SearchStrategy[Local]:
+    """With the geometries of convolutions."""
+    fields = ("in_shape", "out_channels", "kernel", "stride", "padding", "dilation", "groups")
+    return convs().map(lambda conv: Local(**{name: getattr(conv, name) for name in fields}))
 
 
 @st.composite
@@ -82,10 +94,10 @@ def permutations_of(draw: st.DrawFn, size: int) -> Spec:
 @st.composite
 def chains(draw: st.DrawFn) -> Chain:
     """Up to two permutations on each side of a layer with parameters, whether or not their digits nest."""
-    core = draw(st.one_of(convs(), shareds))
+    core = draw(st.one_of(convs(), locals_(), shareds))
     before = [draw(permutations_of(core.matrix_shape[1])) for _ in range(draw(st.integers(0, 2)))]
     after = [draw(permutations_of(core.matrix_shape[0])) for _ in range(draw(st.integers(0, 2)))]
     return Chain(*before, core, *after)
 
 
-specs = st.one_of(convs(), patchifies(), transposes, shareds, chains())
+specs = st.one_of(convs(), locals_(), patchifies(), transposes, shareds, chains())

@@ -1,17 +1,19 @@
 """The derivation of an entry agrees with the reference's matrix."""
 
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from outside_nouns import NOT_LINEAR, OUTSIDE, Additive, Blur, Circulant, LowRank, Signed, outside
 from strategies import PAPER, SPECS, specs
 
 from imlp import reference
 from imlp.errors import SpecError
 from imlp.explain import PAPER as APPENDICES
-from imlp.explain import columns, entry, explain, in_shape, out_shape, unravel
+from imlp.explain import axis_names, columns, entry, explain, in_shape, out_shape, place, unravel
 from imlp.spec import Chain, Conv, Patchify, Shared, Transpose
 
 
@@ -129,3 +131,64 @@ def test_an_entry_that_is_not_there(i, j, message):
 
 def test_unravel_is_numpys():
     assert unravel(23, (2, 3, 4)) == (1, 2, 3)
+
+
+def added_up(found, weight):
+    """The entry according to its terms."""
+    return sum(term.constant * weight[term.parameter][term.place] for term in found.terms)
+
+
+@given(outside(), st.data())
+def test_any_entry_of_a_noun_from_outside(spec, data):
+    """Which numbers of which parameters, with which constants: they add up to the entry of the matrix."""
+    rng = np.random.default_rng(0)
+    weight = {name: rng.standard_normal(own.shape) for name, own in spec.parameters.items()}
+    matrix = reference.matrix(spec, spec.unnamed(weight), layout="dense")
+    i, j = (data.draw(st.integers(0, size - 1)) for size in spec.matrix_shape)
+    found = explain(spec, i, j)
+    if not spec.parameters:
+        assert found.conclusion.startswith(f"{matrix[i, j]:.6g}, which")
+    else:
+        assert added_up(found, weight) == pytest.approx(matrix[i, j], abs=1e-12)
+    assert (found.tap is None) == (matrix[i, j] == 0)
+    assert sorted(columns(spec, i)) == np.flatnonzero(matrix[i]).tolist()
+    assert prod(in_shape(spec)) == spec.matrix_shape[1]
+    assert prod(out_shape(spec)) == spec.matrix_shape[0]
+
+
+def test_what_is_said_of_a_noun_from_outside():
+    """It once said "1, for i = j" of any noun that it did not know."""
+    assert explain(Circulant(5, 2), 4, 0).conclusion == "weight[1]"
+    assert explain(Circulant(5, 2), 0, 3).conclusion == "0, for no number of weight gets there"
+    assert explain(Additive(2, 3), 1, 2).conclusion == "rows[1] + columns[0, 2]"
+    assert explain(Signed(3, 3), 1, 0).tap is None
+    assert explain(Signed(3, 3), 2, 0).conclusion == "0.333333 * scale[2, 0]"
+    assert explain(Blur(3), 1, 0).conclusion == "0.333333, which Blur always has there"
+    assert explain(LowRank(2, 2, 1), 0, 1).conclusion == "a number that depends on left, right, but not linearly"
+    moved = explain(Chain(Transpose(2, 3), Circulant(6, 2)), 1, 1)
+    assert [step.part for step in moved.steps] == ["T"]
+    assert moved.conclusion == "weight[1]"
+    assert place(Circulant(5, 2)) == place(Chain(Circulant(6, 2), Transpose(2, 3))) == "not in the paper"
+
+
+def test_the_shapes_that_a_noun_says_itself():
+    @dataclass(frozen=True)
+    class Ring(Circulant):
+        in_shape: tuple = (2, 3)
+
+    assert in_shape(Ring(6, 2)) == (2, 3)
+    assert out_shape(Ring(6, 2)) == (6,)
+    assert explain(Ring(6, 2), 0, 4).input == (1, 1)
+    with pytest.raises(SpecError, match="whose product is 6"):
+        in_shape(Ring(6, 2, in_shape=(4, 2)))
+    assert axis_names((2, 2, 2, 2)) == ("axis 1", "axis 2", "axis 3", "axis 4")
+
+
+@pytest.mark.parametrize("spec", [*OUTSIDE, *NOT_LINEAR], ids=str)
+def test_every_noun_can_be_drawn(spec, tmp_path):
+    from imlp import plot
+
+    rng = np.random.default_rng(0)
+    weight = spec.unnamed({name: rng.standard_normal(own.shape) for name, own in spec.parameters.items()})
+    plot.save(plot.matrix_figure(reference.matrix(spec, weight), spec, "outside"), tmp_path / "drawn.png")
+    assert (tmp_path / "drawn.png").stat().st_size > 5000

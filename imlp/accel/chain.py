@@ -3,11 +3,15 @@
 from collections.abc import Callable
 from functools import lru_cache
 
-from imlp.accel import convolution, patchify, shared, transpose
+from imlp.accel import convolution, local, patchify, shared, transpose
 from imlp.accel.diagonals import Axis, Diagonal, Digit, permute_columns, permute_rows
-from imlp.spec import Chain, Conv, Patchify, Shared, Spec, Transpose
+from imlp.spec import Chain, Conv, Local, Patchify, Shared, Spec, Transpose
 
-DIAGONALS: dict[type[Spec], Callable[..., list[Diagonal]]] = {Conv: convolution.diagonals, Shared: shared.diagonals}
+DIAGONALS: dict[type[Spec], Callable[..., list[Diagonal]]] = {
+    Conv: convolution.diagonals,
+    Local: local.diagonals,
+    Shared: shared.diagonals,
+}
 DIGITS: dict[type[Spec], Callable[..., list[Digit]]] = {Patchify: patchify.digits, Transpose: transpose.digits}
 
 

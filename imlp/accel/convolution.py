@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from imlp.accel.diagonals import Axis, Diagonal
-from imlp.spec import Conv
+from imlp.spec import Conv, Window
 
 JOINED = range(8, 128)  # numbers of input channels for which kernel rows are joined
 
@@ -28,7 +28,8 @@ def expand(spec: Conv, bias: Tensor) -> Tensor:
     return bias.repeat_interleave(h_out * w_out)
 
 
-def diagonals(spec: Conv) -> list[Diagonal]:
+def diagonals(spec: Window, own: int = 0) -> list[Diagonal]:
+    """Those of a convolution, or with kernels of `own` numbers each that follow one another from place to place."""
     (c_in, h_in, w_in), (c_out, h_out, w_out), g = spec.in_shape, spec.out_shape, spec.groups
     (k_y, k_x), (s_y, s_x), d_y = spec.kernels, spec.strides, spec.dilations[0]
     taps, c_group, o_group = k_y * k_x, c_in // g, c_out // g
@@ -43,17 +44,18 @@ def diagonals(spec: Conv) -> list[Diagonal]:
         i, j, y, x = i_s[0], j_s[0], ys[0], xs[0]
         v, u = spec.pixel(0, y, i), spec.pixel(1, x, j)  # the pixel that the first tap meets first
         kernel = Axis(len(i_s), k_x, 0, d_y * w_in)
-        places = (Axis(len(ys), 0, w_out, s_y * w_in), Axis(len(xs), 0, 1, s_x))
-        found.append(Diagonal((*channels, kernel, *places), i * k_x + j, y * w_out + x, v * w_in + u))
+        places = (Axis(len(ys), own * w_out, w_out, s_y * w_in), Axis(len(xs), own, 1, s_x))
+        number = own * (y * w_out + x) + i * k_x + j
+        found.append(Diagonal((*channels, kernel, *places), number, y * w_out + x, v * w_in + u))
     return found
 
 
-def _taps(spec: Conv, axis: int) -> list[tuple[range, range]]:
+def _taps(spec: Window, axis: int) -> list[tuple[range, range]]:
     """Each tap of an axis with the outputs at which it meets the image."""
     return [(range(t, t + 1), met) for t in range(spec.kernels[axis]) if (met := spec.outputs_reached(axis, t))]
 
 
-def _runs(spec: Conv) -> list[tuple[range, range]]:
+def _runs(spec: Window) -> list[tuple[range, range]]:
     """Runs of output rows that meet the same kernel rows, with those; or `_taps`, if they are fewer."""
     by_tap = _taps(spec, 0)
 

@@ -62,9 +62,9 @@ __device__ void shared_layer(T* W, const T* w, T keep, T alpha, const int* geome
   }
 }
 
-// W_F: pixel (v, u) = (y s + tap d - p, ...) of a channel in the same group.
-template <typename T>
-__device__ void convolution(T* W, const T* w, T keep, T alpha, const int* geometry) {
+// W_F and W_L: pixel (v, u) = (y s + tap d - p, ...) of a channel in the same group; W_L has a kernel for each (y, x).
+template <typename T, bool OWN>
+__device__ void window(T* W, const T* w, T keep, T alpha, const int* geometry) {
   FOR_EACH_ENTRY(14) {
     MAPPED
     const int h_in = own[0], w_in = own[1], h_out = own[2], w_out = own[3], k_y = own[4], k_x = own[5];
@@ -73,12 +73,23 @@ __device__ void convolution(T* W, const T* w, T keep, T alpha, const int* geomet
     const int o = i / (h_out * w_out), y = i / w_out % h_out, x = i % w_out;
     const int c = j / (h_in * w_in), v = j / w_in % h_in, u = j % w_in;
     const int t_y = v + p_y - y * s_y, t_x = u + p_x - x * s_x;  // how far into the kernel, in pixels
+    const long long position = OWN ? (long long)(y * w_out + x) * (m_out / (h_out * w_out)) : 0;  // its first channel
     T added = T(0);
     if (o / o_group == c / c_group && t_y >= 0 && t_x >= 0 && t_y % d_y == 0 && t_x % d_x == 0 && t_y / d_y < k_y &&
         t_x / d_x < k_x)
-      added = alpha * w[((o * c_group + c % c_group) * k_y + t_y / d_y) * k_x + t_x / d_x];
+      added = alpha * w[(((position + o) * c_group + c % c_group) * k_y + t_y / d_y) * k_x + t_x / d_x];
     mix(entry, keep, added);
   }
+}
+
+template <typename T>
+__device__ void convolution(T* W, const T* w, T keep, T alpha, const int* geometry) {
+  window<T, false>(W, w, keep, alpha, geometry);
+}
+
+template <typename T>
+__device__ void local_layer(T* W, const T* w, T keep, T alpha, const int* geometry) {
+  window<T, true>(W, w, keep, alpha, geometry);
 }
 
 #define EXPORT(NAME, SUFFIX, T)                                                                                  \
@@ -91,3 +102,5 @@ EXPORT(shared_layer, f32, float)
 EXPORT(shared_layer, f64, double)
 EXPORT(convolution, f32, float)
 EXPORT(convolution, f64, double)
+EXPORT(local_layer, f32, float)
+EXPORT(local_layer, f64, double)

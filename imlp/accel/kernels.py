@@ -15,7 +15,7 @@ from torch import Tensor
 
 from imlp.accel import rows
 from imlp.errors import install_hint
-from imlp.spec import Chain, Conv, Patchify, Shared, Spec, Transpose
+from imlp.spec import Chain, Conv, Local, Patchify, Shared, Spec, Transpose
 
 SOURCE = Path(__file__).with_name("kernels.cu")
 THREADS = 256
@@ -103,10 +103,10 @@ def _shared(core: Shared) -> tuple[str, tuple[int, ...]]:
     return "shared_layer", (core.out_features, core.in_features)
 
 
-def _window(core: Conv) -> tuple[str, tuple[int, ...]]:
+def _window(core: Conv | Local) -> tuple[str, tuple[int, ...]]:
     (c_in, *image), (c_out, *output), g = core.in_shape, core.out_shape, core.groups
     steps = (*core.kernels, *core.strides, *core.paddings, *core.dilations)
-    return "convolution", (*image, *output, *steps, c_out // g, c_in // g)
+    return "local_layer" if isinstance(core, Local) else "convolution", (*image, *output, *steps, c_out // g, c_in // g)
 
 
 def _patchify(spec: Patchify) -> tuple[int, ...]:
@@ -123,7 +123,7 @@ def _inverse(stage: tuple[int, ...]) -> tuple[int, ...]:
     return (TRANSPOSE, b, a, *rest) if kind == TRANSPOSE else (UNPATCHIFY, a, b, *rest)
 
 
-CORES: dict[type[Spec], Callable[..., tuple[str, tuple[int, ...]]]] = {Shared: _shared, Conv: _window}
+CORES: dict[type[Spec], Callable[..., tuple[str, tuple[int, ...]]]] = {Shared: _shared, Conv: _window, Local: _window}
 STAGES: dict[type[Spec], Callable[..., tuple[int, ...]]] = {Patchify: _patchify, Transpose: _transpose}
 
 

@@ -1,17 +1,18 @@
-/* W <- keep W + alpha W_P for a convolution: row by row, each scaled and filled while it is in the cache.
+/* W <- keep W + alpha W_P for a window that slides over an image: row by row, each scaled and filled while it is in the cache.
 
    Row (o, y, x) of W holds kernel o, where output pixel (y, x) meets the image with it:
        W[(o, y, x), (c, y s_y + i d_y - p_y, x s_x + j d_x - p_x)] gets alpha w[o, c, i, j]
-   `g` is the geometry, in the order in which it is read here; the weight comes with the steps of its own four axes.
+   or, for a layer with a kernel of its own at each position, alpha w[(y, x), o, c, i, j]. `g` is the geometry, in the
+   order in which it is read here; the weight comes with the steps of its axes, that of the positions 0 if it has none.
    rows.py makes a copy of this file for each type, in which it replaces REAL and SUFFIX. */
 
 #include <stdint.h>
 
-void convolution_SUFFIX(REAL *W, const REAL *w, REAL keep, REAL alpha, const int64_t *g, int threads)
+void window_SUFFIX(REAL *W, const REAL *w, REAL keep, REAL alpha, const int64_t *g, int threads)
 {
     const int64_t c_in = g[0], h_in = g[1], w_in = g[2], c_out = g[3], h_out = g[4], w_out = g[5], groups = g[6];
     const int64_t k_y = g[7], k_x = g[8], s_y = g[9], s_x = g[10], p_y = g[11], p_x = g[12], d_y = g[13], d_x = g[14];
-    const int64_t step_o = g[15], step_c = g[16], step_i = g[17], step_j = g[18];
+    const int64_t step_p = g[15], step_o = g[16], step_c = g[17], step_i = g[18], step_j = g[19];
     const int64_t m_out = c_out * h_out * w_out, m_in = c_in * h_in * w_in, c_group = c_in / groups;
 
 #pragma omp parallel for num_threads(threads)
@@ -29,7 +30,7 @@ void convolution_SUFFIX(REAL *W, const REAL *w, REAL keep, REAL alpha, const int
                 if (v < 0 || v >= h_in || u < 0 || u >= w_in)
                     continue;
                 REAL *entry = entries + v * w_in + u;
-                const REAL *number = w + o * step_o + i * step_i + j * step_j;
+                const REAL *number = w + (y * w_out + x) * step_p + o * step_o + i * step_i + j * step_j;
                 for (int64_t c = 0; c < c_group; c++)
                     entry[c * h_in * w_in] += alpha * number[c * step_c];
             }

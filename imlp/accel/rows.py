@@ -1,4 +1,4 @@
-"""The CPU's path of `interpolate` for a convolution: `rows.c`, where there is a C compiler.
+"""The CPU's path of `interpolate` for `Conv` and `Local`: `rows.c`, where there is a C compiler.
 
 Views go over `W` once to scale it and again for each diagonal; by then its rows have left the cache. In C each row is
 scaled and filled at once. The file is compiled when a matrix of some size first asks for it, which takes half a second,
@@ -26,7 +26,7 @@ from torch import Tensor
 
 from imlp.errors import FileError
 from imlp.files import cache_folder, make_folder, whole_file
-from imlp.spec import Conv, Spec
+from imlp.spec import Conv, Local, Spec
 
 SOURCE = Path(__file__).with_name("rows.c")
 TYPES = {torch.float32: ("f32", "float", ctypes.c_float), torch.float64: ("f64", "double", ctypes.c_double)}
@@ -37,7 +37,7 @@ LEAST = 2**18  # numbers in `W`; views are done with fewer before it is compiled
 
 def usable(dense: Tensor, spec: Spec) -> bool:
     """Whether `interpolate` takes this path."""
-    fits = type(spec) is Conv and dense.device.type == "cpu" and dense.dtype in TYPES
+    fits = type(spec) in (Conv, Local) and dense.device.type == "cpu" and dense.dtype in TYPES
     return fits and spec.matrix_shape[0] * spec.matrix_shape[1] >= LEAST and status()[0]
 
 
@@ -60,7 +60,7 @@ def status() -> tuple[bool, str]:
 def interpolate(dense: Tensor, spec: Spec, weight: Tensor, keep: float, alpha: float) -> None:
     """`W <- keep W + alpha W_P` for one contiguous matrix on the CPU."""
     suffix, _, number = TYPES[dense.dtype]
-    function = getattr(_library(), f"convolution_{suffix}")
+    function = getattr(_library(), f"window_{suffix}")
     geometry = _geometry(spec, weight.stride())
     threads = ctypes.c_int(torch.get_num_threads())
     pointers = [ctypes.c_void_p(address) for address in (dense.data_ptr(), weight.data_ptr(), geometry.ctypes.data)]
@@ -138,7 +138,7 @@ def _is_ours(path: Path, kind: Callable[[int], bool]) -> bool:
 
 @lru_cache(maxsize=1024)
 def _geometry(spec: Any, steps: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    """The numbers of a `Conv` that `rows.c` reads, in its order."""
+    """The numbers of a spec that `rows.c` reads, in its order."""
     shapes = (*spec.in_shape, *spec.out_shape, spec.groups)
     kernel = (*spec.kernels, *spec.strides, *spec.paddings, *spec.dilations)
-    return np.array([*shapes, *kernel, *steps], np.int64)
+    return np.array([*shapes, *kernel, *(steps if len(steps) == 5 else (0, *steps))], np.int64)

@@ -1,8 +1,8 @@
 """The verbs on any spec, through views: `W_P` itself is only made where it is asked for.
 
 `interpolate` scales `W` once and adds the small weight to its diagonals; `project` averages over them; `apply` runs the
-layer natively. On CUDA, `interpolate` is one fused kernel where CuPy works; on the CPU, for a convolution and where
-there is a compiler, one pass in C. A noun without diagonals takes the default of `entries`.
+layer natively. On CUDA, `interpolate` is one fused kernel where CuPy works; on the CPU, for `Conv` and `Local` and
+where there is a compiler, one pass in C. A noun without diagonals takes the default of `entries`.
 """
 
 from collections.abc import Callable
@@ -14,15 +14,16 @@ import torch
 from torch import Tensor
 
 from imlp import checks
-from imlp.accel import convolution, entries, kernels, patchify, rows, shared, transpose
+from imlp.accel import convolution, entries, kernels, local, patchify, rows, shared, transpose
 from imlp.accel.chain import diagonals, split_at_core
 from imlp.accel.views import entries_filled, sparse, views
 from imlp.errors import ArrayError
-from imlp.spec import Chain, Conv, Patchify, Permutation, Shared, Spec, Transpose
+from imlp.spec import Chain, Conv, Local, Patchify, Permutation, Shared, Spec, Transpose
 from imlp.spec.linear_map import split
 
 APPLY: dict[type[Spec], Callable[..., Tensor]] = {
     Conv: convolution.apply,
+    Local: local.apply,
     Patchify: patchify.apply,
     Transpose: transpose.apply,
     Shared: shared.apply,

@@ -15,7 +15,7 @@ from imlp.commands.console import out as console
 from imlp.commands.console import print_json, sizes, steps
 from imlp.errors import AlphaError, FileError, SpecError
 from imlp.files import reason, shown, write_whole
-from imlp.spec import Conv, Shape, Spec
+from imlp.spec import Shape, Spec, Window
 
 if TYPE_CHECKING:
     from imlp.explain import Derivation
@@ -25,7 +25,7 @@ LONGEST_KERNEL = 100_000  # pixels along one side
 LARGEST_DENSE = 4 * 2**30  # bytes; a larger full matrix is refused without trying
 
 KindName = Literal[
-    "conv", "patchify", "transpose", "shared", "patch-embed", "token-mix-in", "token-mix-out", "channel-mix"
+    "conv", "local", "patchify", "transpose", "shared", "patch-embed", "token-mix-in", "token-mix-out", "channel-mix"
 ]
 
 
@@ -46,14 +46,16 @@ def _option(help: str, panel: str, *names: str, **more: Any) -> Any:
     return typer.Option(*names, help=help, rich_help_panel=panel, show_default=False, **more)
 
 
-CONV, MIXER, RESULT = "Geometry: convolution", "Geometry: parts of an MLP-Mixer", "Result"
+CONV, MIXER, RESULT = "Geometry: convolution and local", "Geometry: parts of an MLP-Mixer", "Result"
 
 
 def build_prior(
     kind: Annotated[KindName, typer.Option(help="Which structured layer to write as a matrix.")] = "conv",
     image: Annotated[
         Any,
-        _option("Input image (conv, patchify, patch-embed). Default 3x32x32.", CONV, parser=_image, metavar="CxHxW"),
+        _option(
+            "Input image (conv, local, patchify, patch-embed). Default 3x32x32.", CONV, parser=_image, metavar="CxHxW"
+        ),
     ] = None,
     out_channels: Annotated[int | None, _option("Output channels. Default 1.", CONV)] = None,
     kernel: Annotated[Any, _option("Kernel size. Default 3.", CONV, parser=_pair, metavar="N|VxH")] = None,
@@ -118,7 +120,7 @@ def build_prior(
     with steps(1 + (out is not None) + (plot is not None), quiet=json) as step:
         step("building")
         weight, source = _weight(spec, weights, seed)
-        matrix = reference.matrix(spec, weight)
+        w_p = matrix = reference.matrix(spec, weight)
         if alpha < 1:
             dense = init.dense_weight(spec, rng=np.random.default_rng([seed, 1]))
             matrix = sparse.csr_array(reference.interpolate(dense, spec, weight, alpha))
@@ -139,7 +141,7 @@ def build_prior(
     else:
         _print(facts, kind, out, plot)
     if derivation is not None and not json:
-        number = 1.0 if weight is None or derivation.tap is None else float(weight[derivation.tap])
+        number = float(w_p[derivation.i, derivation.j])
         _print_derivation(derivation, spec, kinds.KINDS[kind].equation, number)
         if alpha < 1:
             mixed = f"(1 - alpha) W + alpha W_P = {facts['entry']['value']:.6g}"
@@ -149,7 +151,7 @@ def build_prior(
 def _check_size(spec: Spec) -> None:
     """Refuse a matrix that would fill the memory, or take minutes to count."""
     remedy = f"choose a geometry with at most {MOST_ENTRIES:,}"
-    taps = max(spec.kernels) if isinstance(spec, Conv) else 0
+    taps = max(spec.kernels) if isinstance(spec, Window) else 0
     if taps > LONGEST_KERNEL:
         raise SpecError(f"the kernel spans {taps:,} pixels", f"use at most {LONGEST_KERNEL:,}")
     for what, number in (("rows", spec.matrix_shape[0]), ("columns", spec.matrix_shape[1])):
@@ -265,21 +267,21 @@ def _print_derivation(found: "Derivation", spec: Spec, equation: str, number: fl
     console.print(f"\n{equation} ({place(spec)}), entry (i, j) = ({found.i}, {found.j})", soft_wrap=True)
     console.print(f"output i = {found.i}: {_named(found.output, out_shape(spec))}", soft_wrap=True)
     console.print(f"input  j = {found.j}: {_named(found.input, in_shape(spec))}", soft_wrap=True)
-    part, width = "", max(len(step.meaning) for step in found.steps)
+    part, width = "", max((len(step.meaning) for step in found.steps), default=0)
     for step in found.steps:
         if step.part != part:
             part = step.part
             console.print(f"\n{part} ({PAPER[part]})")
         line = f"{step.name} = {step.formula} = {step.numbers} = {step.value}"
         console.print(f"  {step.meaning:<{width}}  {line}", soft_wrap=True)
-    value = f" = {number:.6g}" if found.tap else ""
+    value = f" = {number:.6g}" if found.tap is not None and spec.parameters else ""
     console.print(f"\nentry ({found.i}, {found.j}) = {found.conclusion}{value}", soft_wrap=True)
 
 
 def _named(where: Shape, shape: Shape) -> str:
-    from imlp.explain import AXES
+    from imlp.explain import axis_names
 
-    named = ", ".join(f"{name} {index}" for name, index in zip(AXES[len(shape)], where, strict=True))
+    named = ", ".join(f"{name} {index}" for name, index in zip(axis_names(shape), where, strict=True))
     return f"{named} of {' x '.join(map(str, shape))}"
 
 

@@ -13,7 +13,8 @@ const state = { kind: "conv", spec: null, alpha: 1, pinned: null, hovered: null,
 
 const shown = () => state.hovered ?? state.pinned;
 const round = (number) => Number(number.toPrecision(3));
-const names = (place) => AXES[place.length].map((name, axis) => `${name} ${place[axis]}`).join(", ");
+const KERNELS = ["position", "output channel", "input channel", "row", "column"]; // of a weight with a kernel for each position
+const names = (place, axes = AXES[place.length]) => axes.map((name, axis) => `${name} ${place[axis]}`).join(", ");
 const sizes = (shape) => shape.join(" × ");
 
 function element(tag, attributes = {}, ...children) {
@@ -77,7 +78,7 @@ function rebuild() {
     spec = build(state.kind, readGeometry());
     if (Math.max(...spec.shape) > MOST) {
       const [count, of] = spec.shape[0] > spec.shape[1] ? [spec.shape[0], "output"] : [spec.shape[1], "input"];
-      const field = of === "input" ? "height" : state.kind === "conv" ? "out_channels" : "dim";
+      const field = of === "input" ? "height" : BUILD[state.kind].fields === WINDOW ? "out_channels" : "dim";
       throw new GeometryError(field, `the ${of} has ${count} numbers, and at most ${MOST} can be seen`,
         `make ${field.replace("_", " ")} smaller`);
     }
@@ -95,7 +96,7 @@ function rebuild() {
 
   state.spec = spec;
   state.pattern = pattern(spec);
-  state.weight = spec.weight && uniform(product(spec.weight), product(spec.weight.slice(1)), 2024);
+  state.weight = spec.weight && uniform(product(spec.weight), spec.fanIn ?? product(spec.weight.slice(1)), 2024);
   state.prior = Float64Array.from(state.pattern, (k) => (k < 0 ? 0 : state.weight ? state.weight[k] : 1));
   state.dense = uniform(product(spec.shape), spec.shape[1], 7);
   state.x = Float64Array.from(range(spec.shape[1]), (j) => {
@@ -128,8 +129,14 @@ function makeGrids() {
       continue;
     }
     const [rows, cols] = shape.slice(-2), blocks = product(shape.slice(0, -2));
+    const local = id === "weight" && shape.length === 5; // kernels that stand as their positions do
     const aligned = shape.length === 5 ? shape[1] * shape[2] : shape.length === 4 ? shape[1] : 1; // blocks that belong side by side
-    const across = aligned > 1 ? aligned : Math.ceil(Math.sqrt(blocks));
+    const across = local ? state.spec.output[2] * shape[2] : aligned > 1 ? aligned : Math.ceil(Math.sqrt(blocks));
+    const blockAt = (block) => {
+      if (!local) return [div(block, across), block % across];
+      const [p, o, c] = unravel(block, shape.slice(0, 3)), [y, x] = unravel(p, state.spec.output.slice(1));
+      return [y * shape[1] + o, x * shape[2] + c];
+    };
     const named = blocks > 1, head = named ? 9 : 0; // room for a block's name
     const wide = Math.min(across, blocks), high = Math.ceil(blocks / across);
     const size = [wide * (cols * CELL + GAP) - GAP + 2, high * (rows * CELL + head + GAP) - GAP + 2];
@@ -137,8 +144,8 @@ function makeGrids() {
     svg.style.maxWidth = `${Math.round(size[0] * 2.2)}px`;
     grid.places = new Map(); // "row,column" over all blocks -> index, for the arrow keys
     for (const block of range(blocks)) {
-      const left = (block % across) * (cols * CELL + GAP), top = div(block, across) * (rows * CELL + head + GAP);
-      if (named) svg.append(element("text", { class: "label", x: left, y: top + 4 }, blockName(shape, block)));
+      const [down, right] = blockAt(block), left = right * (cols * CELL + GAP), top = down * (rows * CELL + head + GAP);
+      if (named) svg.append(element("text", { class: "label", x: left, y: top + 4 }, blockName(shape, block, local)));
       for (const cell of range(rows * cols)) {
         const index = block * rows * cols + cell, [r, c] = [div(cell, cols), cell % cols];
         const at = { x: left + c * CELL, y: top + head + r * CELL, width: CELL, height: CELL };
@@ -147,7 +154,7 @@ function makeGrids() {
           element("text", { x: at.x + CELL / 2, y: at.y + CELL / 2 }, `${index}`));
         svg.append(group);
         grid.cells.push(group);
-        grid.places.set(`${div(block, across) * rows + r},${(block % across) * cols + c}`, index);
+        grid.places.set(`${down * rows + r},${right * cols + c}`, index);
       }
     }
     holder.append(svg);
@@ -158,8 +165,12 @@ function makeGrids() {
   }
 }
 
-function blockName(shape, block) {
+function blockName(shape, block, local) {
   const place = unravel(block, shape.slice(0, -2));
+  if (local) {
+    const [p, o, c] = place, at = unravel(p, state.spec.output.slice(1)).join(", ");
+    return shape[1] * shape[2] > 1 ? `${at}: ${o} ← ${c}` : at;
+  }
   if (shape.length === 3) return `channel ${place[0]}`;
   if (shape.length === 4) return `${place[0]} ← ${place[1]}`;
   return `patch ${place[0] * shape[1] + place[1]}${shape[2] > 1 ? `.${place[2]}` : ""}`;
@@ -357,8 +368,8 @@ function showReadout(on) {
     text = `${names(unravel(selection.j, spec.input))}. Its column of W_P: ${count(on.output.size, "output")} read it.`;
   } else {
     head = `Weight ${selection.k}`;
-    text = `${names(unravel(selection.k, spec.weight))}, ${round(weight[selection.k])}. It fills ${count(on.entries.length, "entry")
-      .replace("entrys", "entries")} of W_P, all with the same number.`;
+    text = `${names(unravel(selection.k, spec.weight), spec.weight.length === 5 ? KERNELS : undefined)}, ${round(weight[selection.k])}. It fills ${count(on.entries.length, "entry")
+      .replace("entrys", "entries")} of W_P${on.entries.length > 1 ? ", all with the same number" : ""}.`;
   }
   by("readout").replaceChildren(element("b", {}, head), `: ${text}`);
 }

@@ -30,10 +30,11 @@ const divisors = (n) => range(n).map((k) => k + 1).filter((d) => n % d === 0);
 const oneOf = (numbers) => (numbers.length > 1 ? `one of ${numbers.join(", ")}` : `${numbers[0]}`);
 const gcd = (a, b) => (b ? gcd(b, a % b) : a);
 
-function Conv(input, channels, kernel, stride, padding, dilation, groups) {
+// What Conv and Local share; `type` is either.
+function Window(type, input, channels, kernel, stride, padding, dilation, groups) {
   for (const [name, count] of [["input", input[0]], ["output", channels]]) {
     if (count % groups) {
-      throw new GeometryError("groups", `Conv.groups ${groups} does not divide the ${count} ${name} channels`,
+      throw new GeometryError("groups", `${type}.groups ${groups} does not divide the ${count} ${name} channels`,
         `use ${oneOf(divisors(gcd(input[0], channels)))}`);
     }
   }
@@ -42,16 +43,17 @@ function Conv(input, channels, kernel, stride, padding, dilation, groups) {
     const size = input[1 + axis], padded = size + 2 * padding[axis];
     if (reach[axis] > padded) {
       throw new GeometryError("kernel",
-        `Conv.kernel ${kernel[axis]} with dilation ${dilation[axis]} spans ${reach[axis]} pixels, but the padded ` +
+        `${type}.kernel ${kernel[axis]} with dilation ${dilation[axis]} spans ${reach[axis]} pixels, but the padded ` +
         `${["height", "width"][axis]} is ${size} + 2 * ${padding[axis]} = ${padded}`,
         `use a kernel that spans at most ${padded}, or a padding of at least ${-div(size - reach[axis], 2)}`);
     }
   }
   const places = [0, 1].map((axis) => div(input[1 + axis] + 2 * padding[axis] - reach[axis], stride[axis]) + 1);
   const output = [channels, ...places];
-  const weight = [channels, input[0] / groups, ...kernel];
+  const one = [channels, input[0] / groups, ...kernel];
+  const weight = type === "Local" ? [product(places), ...one] : one; // a kernel for each place, or one for all
   const shape = [product(output), product(input)];
-  return { type: "Conv", input, output, weight, shape, kernel, stride, padding, dilation, groups };
+  return { type, input, output, weight, fanIn: product(one.slice(1)), shape, kernel, stride, padding, dilation, groups };
 }
 
 function Patchify(channels, height, width, patch) {
@@ -85,14 +87,15 @@ function Chain(...parts) {
 // --- The kinds: their controls as [name, least, most, initial value] (a pair has two initial values), and their spec
 
 const IMAGE = [["channels", 1, 4, 1], ["height", 1, 12, 5], ["width", 1, 12, 5]];
+const WINDOW = [...IMAGE, ["out_channels", 1, 4, 1], ["kernel", 1, 5, 3, 3], ["stride", 1, 4, 1, 1],
+  ["padding", 0, 3, 1, 1], ["dilation", 1, 3, 1, 1], ["groups", 1, 4, 1]];
+const sliding = (type, g) =>
+  Window(type, [g.channels, g.height, g.width], g.out_channels, g.kernel, g.stride, g.padding, g.dilation, g.groups);
 const MIXING = [["patches", 1, 12, 4], ["dim", 1, 12, 3], ["hidden", 1, 12, 5]];
 
 const BUILD = {
-  conv: {
-    fields: [...IMAGE, ["out_channels", 1, 4, 1], ["kernel", 1, 5, 3, 3], ["stride", 1, 4, 1, 1],
-      ["padding", 0, 3, 1, 1], ["dilation", 1, 3, 1, 1], ["groups", 1, 4, 1]],
-    make: (g) => Conv([g.channels, g.height, g.width], g.out_channels, g.kernel, g.stride, g.padding, g.dilation, g.groups),
-  },
+  conv: { fields: WINDOW, make: (g) => sliding("Conv", g) },
+  local: { fields: WINDOW, make: (g) => sliding("Local", g) },
   patchify: {
     fields: [["channels", 1, 3, 1], ["height", 1, 12, 4], ["width", 1, 12, 6], ["patch", 1, 6, 2]],
     make: (g) => Patchify(g.channels, g.height, g.width, g.patch),
@@ -132,16 +135,17 @@ const build = (kind, geometry) => BUILD[kind].make(geometry);
 
 function pattern(spec) {
   const [mOut, mIn] = spec.shape, filled = new Int32Array(mOut * mIn).fill(-1);
-  if (spec.type === "Conv") {
-    const [, hIn, wIn] = spec.input, [cOut, hOut, wOut] = spec.output, [, perGroup, kY, kX] = spec.weight;
-    for (const [o, q, a, b] of range(product(spec.weight)).map((k) => unravel(k, spec.weight))) {
+  if (spec.type === "Conv" || spec.type === "Local") {
+    const [, hIn, wIn] = spec.input, [cOut, hOut, wOut] = spec.output, one = spec.weight.slice(-4), perGroup = one[1];
+    for (const [o, q, a, b] of range(product(one)).map((k) => unravel(k, one))) {
       const c = div(o, cOut / spec.groups) * perGroup + q;
       for (const y of range(hOut)) {
         for (const x of range(wOut)) {
           const v = y * spec.stride[0] + a * spec.dilation[0] - spec.padding[0];
           const u = x * spec.stride[1] + b * spec.dilation[1] - spec.padding[1];
           if (v < 0 || v >= hIn || u < 0 || u >= wIn) continue;
-          filled[((o * hOut + y) * wOut + x) * mIn + (c * hIn + v) * wIn + u] = ((o * perGroup + q) * kY + a) * kX + b;
+          const first = spec.type === "Local" ? (y * wOut + x) * product(one) : 0;
+          filled[((o * hOut + y) * wOut + x) * mIn + (c * hIn + v) * wIn + u] = first + ravel([o, q, a, b], one);
         }
       }
     }
@@ -245,9 +249,10 @@ function sharedEntry(spec, i, j, nameI, nameJ, steps) {
   return [[o, k], `w[o, k] = w[${o}, ${k}]`];
 }
 
-function convEntry(spec, i, j, nameI, nameJ, steps) {
+function windowEntry(spec, i, j, nameI, nameJ, steps) {
   const [cIn, hIn, wIn] = spec.input, [cOut, hOut, wOut] = spec.output, { groups } = spec;
-  const walk = walker("W_F", steps, {
+  const local = spec.type === "Local";
+  const walk = walker(local ? "W_L" : "W_F", steps, {
     [nameI]: i, [nameJ]: j, c_in: cIn, h_in: hIn, w_in: wIn, c_out: cOut, h_out: hOut, w_out: wOut, groups,
   });
   const o = walk("o", "output channel", `${nameI} // (h_out * w_out)`, div(i, hOut * wOut));
@@ -277,7 +282,10 @@ function convEntry(spec, i, j, nameI, nameJ, steps) {
       return [null, `0, for ${name} = ${tap[axis]} is not a ${word} of the kernel, 0 to ${k - 1}`];
     }
   }
-  return [[o, q, ...tap], `F[o, ${groups > 1 ? "q" : "c"}, a, b] = F[${o}, ${q}, ${tap.join(", ")}]`];
+  const nameQ = groups > 1 ? "q" : "c";
+  if (!local) return [[o, q, ...tap], `F[o, ${nameQ}, a, b] = F[${o}, ${q}, ${tap.join(", ")}]`];
+  const p = walk("p", "position, with a kernel of its own", "y * w_out + x", y * wOut + x);
+  return [[p, o, q, ...tap], `w[p, o, ${nameQ}, a, b] = w[${p}, ${o}, ${q}, ${tap.join(", ")}]`];
 }
 
 function explain(spec, i, j) {
@@ -295,7 +303,7 @@ function explain(spec, i, j) {
     tap = row === j ? [] : null;
     conclusion = tap ? `1, for ${nameI} = j = ${j}` : `0, for ${nameI} = ${row} is not j = ${j}`;
   } else {
-    const entry = parts[core].type === "Conv" ? convEntry : sharedEntry;
+    const entry = parts[core].type === "Shared" ? sharedEntry : windowEntry;
     [tap, conclusion] = entry(parts[core], row, column, nameI, nameJ, steps);
   }
   return { i, j, output: unravel(i, spec.output), input: unravel(j, spec.input), steps, tap, conclusion };

@@ -11,7 +11,7 @@ Erratum: the paper's output size lacks its floor, `h_out = floor((h_in + 2p - k)
 import numpy as np
 from scipy import sparse
 
-from imlp.spec import Conv
+from imlp.spec import Conv, Window
 
 
 def matrix(spec: Conv, F: np.ndarray) -> sparse.csr_array:
@@ -39,7 +39,7 @@ def matrix(spec: Conv, F: np.ndarray) -> sparse.csr_array:
     return sparse.csr_array((values, (rows, columns)), shape=spec.matrix_shape)
 
 
-def meetings(spec: Conv, axis: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def meetings(spec: Window, axis: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """All `(tap, output, pixel)` of one axis with `pixel = output * stride + tap * dilation - padding` in the image."""
     tap, output = np.meshgrid(np.arange(spec.kernels[axis]), np.arange(spec.out_shape[1 + axis]), indexing="ij")
     pixel = output * spec.strides[axis] + tap * spec.dilations[axis] - spec.paddings[axis]

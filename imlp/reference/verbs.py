@@ -16,13 +16,14 @@ import numpy as np
 from scipy import sparse
 
 from imlp import checks
-from imlp.reference import chain, convolution, patchify, shared, transpose
-from imlp.spec import Chain, Conv, Patchify, Shared, Spec, Transpose
+from imlp.reference import chain, convolution, local, patchify, shared, transpose
+from imlp.spec import Chain, Conv, Local, Patchify, Shared, Spec, Transpose
 from imlp.spec.linear_map import LinearMap, own_matrix, split
 from imlp.spec.linear_map import linear_map as find_linear_map
 
 FORMULAS: dict[type[Spec], Callable[..., sparse.csr_array]] = {
     Conv: convolution.matrix,
+    Local: local.matrix,
     Patchify: patchify.matrix,
     Transpose: transpose.matrix,
     Shared: shared.matrix,

@@ -11,12 +11,13 @@ row-major over (channel, height, width) or (row, column), and `vec(y) = vec(x) W
 
 from imlp.spec.chain import Chain
 from imlp.spec.contract import Pair, Parameter, Shape, Spec
-from imlp.spec.convolution import Conv, Window
+from imlp.spec.convolution import Conv, Local, Window
 from imlp.spec.mixing import Patchify, Permutation, Shared, Transpose
 
 __all__ = [
     "Chain",
     "Conv",
+    "Local",
     "Pair",
     "Parameter",
     "Patchify",

@@ -1,4 +1,7 @@
-"""The nouns that slide a window over an image: `Conv`, whose weights are the same at every place."""
+"""The nouns that slide a window over an image.
+
+The weights of `Conv` are the same at every place, those of `Local` its own.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -131,3 +134,27 @@ class Conv(Window):
     def rank(self) -> int:
         y, x = (sum(bool(self.outputs_reached(axis, tap)) for tap in range(self.kernels[axis])) for axis in (0, 1))
         return self.out_channels * (self.in_shape[0] // self.groups) * y * x
+
+
+@dataclass(frozen=True)
+class Local(Window):
+    """As `Conv`, but with weights of its own at each output position: local and not shared; its matrix is `W_L`.
+
+    The weight has the shape `(positions, out, in / groups, k_y, k_x)`, the bias a number for each output.
+
+    >>> Local((3, 8, 8), out_channels=4, kernel=3, stride=2, padding=1).weight_shape
+    (16, 4, 3, 3, 3)
+    """
+
+    @property
+    def weight_shape(self) -> Shape:
+        o, h_out, w_out = self.out_shape
+        return h_out * w_out, o, self.in_shape[0] // self.groups, *self.kernels
+
+    @property
+    def parameters(self) -> Mapping[str, Parameter]:
+        return {"weight": Parameter(self.weight_shape, prod(self.weight_shape[2:]))}
+
+    @property
+    def rank(self) -> int:
+        return self.nnz  # each number that meets the image fills an entry of its own

@@ -19,7 +19,7 @@ def compile_kernels(source: str, folder: Path) -> ctypes.CDLL:
     stem = folder / hashlib.sha256(source.encode()).hexdigest()[:16]
     launches = [
         f"LAUNCH({name}_{suffix}, {TYPES[suffix][2]})"
-        for name in ("permutation", "shared_layer", "convolution")
+        for name in ("permutation", "shared_layer", "convolution", "local_layer")
         for suffix in TYPES
     ]
     shim = Path(__file__).with_name("host_shim.h").read_text()

@@ -79,6 +79,8 @@ KERNEL_MUTANTS = {
     "a patch not undone": ("index = (channel * b + Y) * c + X", "index = (channel * b + X) * c + Y"),
     "a forgotten scale": ("keep * *entry", "*entry"),
     "a forgotten alpha": ("alpha * w[0]", "w[0]"),
+    "the kernel of another place": ("(y * w_out + x) * (m_out", "(x * w_out + y) * (m_out"),
+    "one kernel for all places": ("OWN ? ", "false && OWN ? "),
     "a skipped column": ("column < m_in;", "column < m_in - 1;"),
     "a row too many": ("row < m_out;", "row <= m_out;"),
 }
@@ -123,7 +125,7 @@ def test_nvrtc_compiles_the_kernels_for_every_architecture():
         assert error == nvrtc.nvrtcResult.NVRTC_SUCCESS, f"sm_{architecture}: {log.decode()}"
         code = b" " * (1 + ask(nvrtc.nvrtcGetCUBINSize(program)))
         ask(nvrtc.nvrtcGetCUBIN(program, code))
-        for name in ("permutation", "shared_layer", "convolution"):
+        for name in ("permutation", "shared_layer", "convolution", "local_layer"):
             assert f"{name}_f32".encode() in code
             assert f"{name}_f64".encode() in code
     assert "a b"[1:2].encode()[0] == 32  # an empty log is one byte, and was written into Python's shared b" "

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from conftest import needs
 from hypothesis import given
-from strategies import PAPER, SPECS, convs
+from strategies import PAPER, SPECS, convs, locals_
 
 needs("accel")
 needs("cc")
@@ -19,11 +19,11 @@ from pins import DTYPES, Numbers, assert_same  # noqa: E402
 from imlp import accel, reference  # noqa: E402
 from imlp.accel import rows  # noqa: E402
 from imlp.errors import ArrayError  # noqa: E402
-from imlp.spec import Conv  # noqa: E402
+from imlp.spec import Conv, Local  # noqa: E402
 
 GUARD, MARGIN = 123.25, 500
-CONVS = [spec for spec in SPECS if isinstance(spec, Conv)]
-PAPERS = [spec for spec in PAPER if isinstance(spec, Conv)]
+CONVS = [spec for spec in SPECS if isinstance(spec, Conv | Local)]
+PAPERS = [spec for spec in PAPER if isinstance(spec, Conv | Local)]
 MIXES = ((0.7, 0.3, "interpolate"), (0.0, 1.0, "interpolate"), (1.0, 0.3, "add"))
 
 
@@ -46,7 +46,7 @@ def test_it_equals_the_reference(spec, dtype):
     check(spec, dtype)
 
 
-@given(spec=convs())
+@given(spec=convs() | locals_())
 def test_it_equals_the_reference_on_any_geometry(spec):
     check(spec)
 
@@ -136,6 +136,8 @@ MUTANTS = {
     "a forgotten group": ("entries += group *", "entries += 0 *"),
     "swapped axes": ("y = row / w_out % h_out, x = row % w_out", "x = row / w_out % h_out, y = row % w_out"),
     "a kernel on its side": ("i * step_i + j * step_j", "j * step_i + i * step_j"),
+    "the kernel of another place": ("(y * w_out + x) * step_p", "(x * w_out + y) * step_p"),
+    "one kernel for all places": ("(y * w_out + x) * step_p", "0 * step_p"),
     "a forgotten scale": ("keep * entries[k]", "entries[k]"),
     "a forgotten alpha": ("alpha * number", "number"),
     "a skipped column": ("k < m_in;", "k < m_in - 1;"),

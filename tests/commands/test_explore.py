@@ -54,7 +54,7 @@ def draws(kind, seed=0):
     while True:
         image = {"channels": number(1, 4), "height": number(1, 7), "width": number(1, 7)}
         match kind:
-            case "conv":
+            case "conv" | "local":
                 own = {"kernel": pair(1, 4), "stride": pair(1, 3), "padding": pair(0, 3), "dilation": pair(1, 3)}
                 yield {**image, "out_channels": number(1, 4), **own, "groups": number(1, 3)}
             case "patchify" | "patch-embed":
@@ -175,12 +175,12 @@ def test_every_step_is_that_of_the_terminal(kind, opened):
         assert (ours["output"], ours["input"]) == (list(derivation.output), list(derivation.input))
 
 
-@pytest.mark.parametrize("kind", ["conv", "patchify", "patch-embed"])
+@pytest.mark.parametrize("kind", ["conv", "local", "patchify", "patch-embed"])
 def test_a_geometry_that_cannot_be_is_refused_in_the_same_words(kind, opened):
     rng = np.random.default_rng(2)
     cases, messages = [], []
     for geometry in islice(draws(kind, seed=2), 200):
-        if kind != "conv":
+        if "patch" in geometry:
             geometry["patch"] = int(rng.integers(1, 7))
         try:
             spec_of(kind, geometry)
@@ -193,7 +193,7 @@ def test_a_geometry_that_cannot_be_is_refused_in_the_same_words(kind, opened):
     })"""
     found = opened.evaluate(script, [kind, cases])
     assert [message for message, _ in found] == messages
-    assert {field for _, field in found} == ({"groups", "kernel"} if kind == "conv" else {"patch"})
+    assert {field for _, field in found} == ({"patch"} if "patch" in kind else {"groups", "kernel"})
 
 
 # What a reader does
@@ -222,6 +222,23 @@ def test_groups_strides_and_dilation_light_the_right_tap(opened):
     for i, j in np.argwhere(matrix)[::25].tolist():
         point_at(opened, spec, i, j)
         assert (lit(opened, "output"), lit(opened, "input"), lit(opened, "weight")) == ([i], [j], [matrix[i, j] - 1])
+
+
+def test_a_local_layer_shows_a_kernel_for_each_position(opened):
+    spec = choose(opened, "local", channels=2, height=3, width=4, out_channels=2, kernel=[2, 2], padding=[0, 0])
+    assert opened.evaluate("state.spec.weight") == [6, 2, 2, 2, 2] == list(spec.weight_shape)
+    labels = opened.locator("#weight .label").all_text_contents()
+    assert len(labels) == 24
+    assert (labels[0], labels[4], labels[23]) == ("0, 0: 0 ← 0", "0, 1: 0 ← 0", "1, 2: 1 ← 1")
+    at = [[int(one.get_attribute(axis)) for axis in "yx"] for one in opened.locator("#weight .label").all()]
+    assert (len({y for y, _ in at}), len({x for _, x in at})) == (4, 6)  # 2 x 3 positions of 2 x 2 kernels each
+    assert at[0][0] == at[1][0] == at[4][0] < at[2][0] < at[12][0]
+    opened.locator("#weight [data-index='17']").hover()
+    assert "position 1, output channel 0, input channel 0, row 0, column 1" in opened.locator("#readout").inner_text()
+    assert "It fills 1 entry of W_P." in opened.locator("#readout").inner_text()
+    assert opened.evaluate("lit().entries") == np.argwhere(numbered(spec) == 18).tolist()
+    largest = max(abs(number) for number in opened.evaluate("[...state.weight]"))
+    assert 8**-0.5 / 2 < largest < 8**-0.5  # the fan-in is that of one kernel
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -6,24 +6,29 @@ from types import ModuleType
 
 import pytest
 from conftest import needs
+from outside_nouns import OUTSIDE
 from strategies import SPECS
 
 needs("accel")
 
-from pins import CHECKS, Numbers  # noqa: E402
+from pins import CHECKS, Numbers, check_literally  # noqa: E402
 
-from imlp.accel import chain, convolution, diagonals, patchify, shared, transpose, verbs, views  # noqa: E402
+from imlp.accel import chain, convolution, diagonals, entries, local, patchify, shared, transpose, verbs, views  # noqa: E402
+from imlp.reference import verbs as reference_verbs  # noqa: E402
 from imlp.spec import convolution as spec_module  # noqa: E402
+from imlp.spec import linear_map  # noqa: E402
 
 MUTANTS: dict[str, tuple[ModuleType, str, str]] = {
     "a shifted tap": (convolution, "spec.pixel(0, y, i)", "spec.pixel(0, y, i) + 1"),
-    "a shifted tap, sideways": (convolution, "i * k_x + j, y * w_out", "i * k_x, y * w_out"),
+    "a shifted tap, sideways": (convolution, "+ i * k_x + j\n", "+ i * k_x\n"),
     "a forgotten padding": (spec_module, "self.dilations[axis] - self.paddings[axis]", "self.dilations[axis]"),
     "a forgotten bound": (spec_module, "first = max(0, -(shift // stride))", "first = 0"),
     "a forgotten bound, at the end": (spec_module, "(size - 1 - shift) // stride + 1", "(size - shift) // stride + 1"),
-    "swapped axes": (convolution, "Axis(len(ys), 0, w_out, s_y * w_in)", "Axis(len(ys), 0, 1, s_x)"),
-    "a forgotten stride": (convolution, "Axis(len(xs), 0, 1, s_x)", "Axis(len(xs), 0, 1, 1)"),
+    "swapped axes": (convolution, "Axis(len(ys), own * w_out, w_out, s_y * w_in)", "Axis(len(ys), own, 1, s_x)"),
+    "a forgotten stride": (convolution, "Axis(len(xs), own, 1, s_x)", "Axis(len(xs), own, 1, 1)"),
     "a forgotten dilation": (convolution, "Axis(len(i_s), k_x, 0, d_y * w_in)", "Axis(len(i_s), k_x, 0, w_in)"),
+    "the kernel of another place": (convolution, "own * (y * w_out + x)", "own * (x * w_out + y)"),
+    "one kernel for all places": (local, "own=prod(spec.weight_shape[1:])", "own=0"),
     "a forgotten group": (convolution, "o_group * h_out * w_out, c_group * h_in", "o_group * h_out * w_out, 0 * h_in"),
     "patches down instead of across": (patchify, "input=P, output=c * P * P", "input=P, output=P * P"),
     "a transpose the wrong way": (transpose, "input=spec.cols, output=1", "input=spec.rows, output=1"),
@@ -43,6 +48,43 @@ MUTANTS: dict[str, tuple[ModuleType, str, str]] = {
 }
 
 
+DEFAULT_MUTANTS: dict[str, tuple[ModuleType, str, str]] = {
+    "a forgotten constant": (entries, "numbers[number] * constant", "numbers[number]"),
+    "terms that overwrite each other": (entries, ".index_add(0, entry, terms)", ".index_copy(0, entry, terms)"),
+    "a forgotten alpha": (entries, "values, alpha=alpha)", "values, alpha=1)"),
+    "a forgotten scale": (entries, "dense.mul_(keep)", "dense.mul_(1)"),
+    "a constant forgotten on the way back": (entries, "terms = constant * (", "terms = 1 * ("),
+    "sums for means": (entries, "return adjoint(spec, dense) / squares.to(dense)", "return adjoint(spec, dense)"),
+    "another sparse product": (entries, "torch.sparse.mm(w_p, x.T).T", "torch.sparse.mm(w_p, 2 * x.T).T"),
+    "another dense product": (entries, "return x @ values", "return 2 * x @ values"),
+    "a chain multiplied the other way": (
+        entries,
+        "if part.parameters else {}) @ product",
+        "if True else {}) @ product",
+    ),
+    "means where numbers share an entry": (linear_map, "np.diff(self.A.indptr) <= 1", "np.diff(self.A.indptr) <= 2"),
+    "means without the constants": (linear_map, "np.where(self.squares > 0, self.squares, 1)", "1"),
+    "an adjoint without signs": (linear_map, "self.A.T @ dense", "abs(self.A).T @ dense"),
+    "rows for columns": (linear_map, "places // shape[1], places % shape[1]", "places % shape[0], places // shape[0]"),
+    "a bias that is not moved": (reference_verbs, "part @ product, after,", "part @ product, [],"),
+    "a bias in the wrong order": (verbs, "np.array(spec.bias_index,", "np.array(spec.bias_index[::-1],"),
+    "a bias that keeps its last number": (verbs, "sums.index_add_(-1", "sums.index_copy_(-1"),
+}
+
+
+def survives_outside() -> bool:
+    """The same for nouns that take the defaults, and the reference's linear algebra on them."""
+    try:
+        for spec in OUTSIDE:
+            for check in CHECKS:
+                check(spec, Numbers(spec))
+            if spec.parameters:
+                check_literally(spec)
+    except (AssertionError, RuntimeError, ValueError, IndexError, KeyError):
+        return False
+    return True
+
+
 def survives() -> bool:
     """Whether every check of every spec still passes."""
     try:
@@ -54,7 +96,10 @@ def survives() -> bool:
     return True
 
 
-CACHES = (chain.diagonals, views.entries_filled, views._strides, verbs._outputs_by_bias)
+CACHES = (
+    chain.diagonals, views.entries_filled, views._strides, verbs._outputs_by_bias, verbs._bias_index, entries.host_map,
+    entries._entries, linear_map.own_map, reference_verbs.linear_map, reference_verbs.bias_map,
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -73,12 +118,25 @@ def fresh_caches(monkeypatch):
 
 def test_the_right_code_survives():
     assert survives()
+    assert survives_outside()
 
 
 @pytest.mark.parametrize("name", MUTANTS)
 @pytest.mark.usefixtures("fresh_caches")
 def test_a_mistake_is_noticed(name, monkeypatch):
-    module, right, wrong = MUTANTS[name]
+    break_code(*MUTANTS[name], name, monkeypatch)
+    assert not survives()
+
+
+@pytest.mark.parametrize("name", DEFAULT_MUTANTS)
+@pytest.mark.usefixtures("fresh_caches")
+def test_a_mistake_in_a_default_is_noticed(name, monkeypatch):
+    break_code(*DEFAULT_MUTANTS[name], name, monkeypatch)
+    assert not survives_outside()
+
+
+def break_code(module: ModuleType, right: str, wrong: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace a piece of a module's code by a wrong one."""
     with open(module.__file__) as file:
         source = file.read()
     assert source.count(right) == 1, f"{name}: the code to break is no longer there"
@@ -87,7 +145,6 @@ def test_a_mistake_is_noticed(name, monkeypatch):
     monkeypatch.setitem(sys.modules, "mutant", mutant)  # dataclasses look up their module
     exec(compile(source.replace(right, wrong), module.__file__, "exec"), vars(mutant))
     adopt(module, mutant, monkeypatch)
-    assert not survives()
 
 
 def adopt(module: ModuleType, mutant: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,10 +158,12 @@ def adopt(module: ModuleType, mutant: ModuleType, monkeypatch: pytest.MonkeyPatc
         if isinstance(value, type):
             pairs = [(function, vars(other).get(method)) for method, function in vars(value).items()]
         for function, wrong in pairs:
-            codes = [getattr(each, "__code__", None) for each in (function, wrong)]
+            of_properties = [getattr(each, "fget", getattr(each, "func", each)) for each in (function, wrong)]
+            codes = [getattr(each, "__code__", None) for each in of_properties]
             if None not in codes and codes[0].co_freevars == codes[1].co_freevars:
-                monkeypatch.setattr(function, "__code__", codes[1])
+                monkeypatch.setattr(of_properties[0], "__code__", codes[1])
 
 
 def test_the_right_code_is_back():
     assert survives()
+    assert survives_outside()

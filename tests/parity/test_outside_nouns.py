@@ -12,12 +12,21 @@ from scipy import sparse
 from imlp import init, networks, reference
 from imlp.errors import ArrayError, ImlpError, SpecError
 from imlp.spec import Chain, Conv, Parameter, Shared, Spec, Transpose
-from imlp.spec.linear_map import flat
 
 needs("accel")
 
 import torch  # noqa: E402
-from pins import CHECKS, DTYPES, Numbers, assert_same, check_apply, check_expand_bias, check_interpolate, check_matrix  # noqa: E402
+from pins import (  # noqa: E402
+    CHECKS,
+    DTYPES,
+    Numbers,
+    assert_same,
+    check_apply,
+    check_expand_bias,
+    check_interpolate,
+    check_literally,
+    check_matrix,
+)
 
 from imlp import accel, verify  # noqa: E402
 from imlp.accel import entries, kernels, rows  # noqa: E402
@@ -44,29 +53,10 @@ def test_a_matrix_that_is_not_linear_can_be_built_and_mixed(check, spec):
     check(spec, Numbers(spec))
 
 
-def literal_map(spec: Spec) -> np.ndarray:
-    """`vec(matrix(w)) = A w`, by the definition: column `k` is the matrix of the `k`-th unit vector."""
-    columns = []
-    for k in range(spec.n_weights):
-        unit, start, arrays = np.eye(1, spec.n_weights, k).ravel(), 0, {}
-        for name, own in spec.parameters.items():
-            arrays[name] = unit[start : start + np.prod(own.shape)].reshape(own.shape)
-            start += np.prod(own.shape)
-        columns.append(reference.matrix(spec, spec.unnamed(arrays), layout="dense").ravel())
-    return np.stack(columns, axis=1)
-
-
 @given(spec=outside().filter(lambda spec: spec.parameters))
 def test_what_follows_from_the_matrix_is_linear_algebra(spec):
     """`adjoint` is the transposed map, `project` NumPy's least squares (the smallest), `rank` that of the map."""
-    A, numbers = literal_map(spec), Numbers(spec)
-    D = numbers.dense.ravel()
-    np.testing.assert_allclose(
-        A @ flat(spec.named(numbers.weight)), reference.matrix(spec, numbers.weight, layout="dense").ravel(), atol=1e-12
-    )
-    np.testing.assert_allclose(flat(spec.named(reference.adjoint(spec, numbers.dense))), A.T @ D, atol=1e-12)
-    nearest = np.linalg.lstsq(A, D, rcond=None)[0]
-    np.testing.assert_allclose(flat(spec.named(reference.project(numbers.dense, spec))), nearest, atol=1e-8)
+    A = check_literally(spec)
     if not (isinstance(spec, Chain) and spec.fixed):
         assert spec.rank == np.linalg.matrix_rank(A)
 
@@ -315,7 +305,7 @@ NETWORK = networks.Network(
     "outside",
     (1, 4, 4),
     3,
-    (networks.Block("trunk", layers_of(Circulant(16, 3), Additive(6, 16), Chain(Signed(4, 6), Blur(4)))),),
+    layers_of(Circulant(16, 3), Additive(6, 16), Chain(Signed(4, 6), Blur(4))),
 )
 
 
@@ -323,7 +313,7 @@ def test_the_fan_in_is_the_nouns_own():
     """Once that of a vector was 1, so that its numbers were drawn within 1 whatever it read."""
     wide = Circulant(10_000, 400)
     assert abs(init.prior_weight(wide, rng=np.random.default_rng(0))).max() == pytest.approx(0.05, rel=0.02)
-    network = networks.Network("wide", (1, 100, 100), 2, (networks.Block("trunk", layers_of(wide)),))
+    network = networks.Network("wide", (1, 100, 100), 2, layers_of(wide))
     drawn = init.network_parameters(network, dense=False, seed=0)
     assert abs(drawn["layer0.weight"]).max() == pytest.approx(0.05, rel=0.02)
     assert "layer0.bias" not in drawn
@@ -360,7 +350,7 @@ def test_verify_takes_a_network_of_them():
 
 
 def test_a_network_that_cannot_be_trained_says_why():
-    network = replace(NETWORK, blocks=(networks.Block("trunk", layers_of(LowRank(4, 16, 2))),))
+    network = replace(NETWORK, body=layers_of(LowRank(4, 16, 2)))
     x, y = np.ones((2, 16)), np.array([0, 1])
     for backend, dtype in ((reference, None), (accel, "float64")):
         prior = backend.init(network, dense=False, seed=0, dtype=dtype)

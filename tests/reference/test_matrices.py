@@ -7,11 +7,11 @@ from conftest import needs
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import signal
-from strategies import convs, patchifies, shareds, sizes, specs, transposes
+from strategies import convs, locals_, patchifies, shareds, sizes, specs, transposes
 
 from imlp import reference
 from imlp.reference import convolution
-from imlp.spec import Chain, Conv, Patchify, Shared, Transpose
+from imlp.spec import Chain, Conv, Local, Patchify, Shared, Transpose
 
 EXACT = {"rtol": 1e-12, "atol": 1e-12}
 
@@ -219,3 +219,49 @@ def test_adjoint_is_the_transpose_of_matrix(spec, seed):
         )
         np.testing.assert_array_equal(reference.adjoint(spec, D[lane]), dw[lane])
         np.testing.assert_array_equal(reference.adjoint_bias(spec, d[lane]), db[lane])
+
+
+def unfolded(spec: Local, w: np.ndarray, images: np.ndarray) -> np.ndarray:
+    """The layer by torch: patches that `unfold` cuts out, and a product of its own for each position and group."""
+    import torch
+
+    patches = torch.nn.functional.unfold(
+        torch.tensor(images), spec.kernel, dilation=spec.dilation, padding=spec.padding, stride=spec.stride
+    )  # (N, c k k, positions)
+    taps = w.shape[2] * w.shape[3] * w.shape[4]
+    o_group = spec.out_channels // spec.groups
+    columns = []
+    for position in range(w.shape[0]):
+        patch = patches[:, :, position].view(len(images), spec.groups, taps)
+        outputs = [
+            patch[:, o // o_group] @ torch.tensor(w[position, o].reshape(taps)) for o in range(spec.out_channels)
+        ]
+        columns.append(torch.stack(outputs, 1))
+    return torch.stack(columns, 2).flatten(1).numpy()
+
+
+@given(spec=locals_())
+def test_w_l_is_torchs_unfold_with_weights_of_its_own_at_each_position(spec):
+    needs("accel")
+    w, images = normal(*spec.weight_shape), normal(2, *spec.in_shape, seed=1)
+    bias = normal(spec.matrix_shape[0], seed=2)
+    found = reference.apply(spec, w, bias, images.reshape(2, -1))
+    np.testing.assert_allclose(found, unfolded(spec, w, images) + bias, **EXACT)
+
+
+@given(spec=convs())
+def test_convolutions_lie_inside_local_layers_and_those_inside_dense_ones(spec):
+    """As matrices: each `W_F` is a `W_L` with equal kernels, each `W_L` a `W`; projecting twice changes nothing."""
+    fields = ("in_shape", "out_channels", "kernel", "stride", "padding", "dilation", "groups")
+    local = Local(**{name: getattr(spec, name) for name in fields})
+    F, W = normal(*spec.weight_shape), normal(*spec.matrix_shape, seed=1)
+    equal = np.broadcast_to(F, local.weight_shape)
+    np.testing.assert_array_equal(reference.matrix(local, equal).toarray(), reference.matrix(spec, F).toarray())
+    W_L = reference.matrix(local, reference.project(W, local))
+    np.testing.assert_allclose(reference.project(W_L.toarray(), spec), reference.project(W, spec), **EXACT)
+    places = reference.matrix(local, np.ones(local.weight_shape)).toarray() != 0
+    np.testing.assert_array_equal(W_L.toarray(), W * places)  # every number has an entry of its own
+    dense = Shared(1, *reversed(spec.matrix_shape))
+    np.testing.assert_array_equal(reference.matrix(dense, W_L.toarray()).toarray(), W_L.toarray())
+    assert spec.rank <= local.rank <= dense.rank
+    assert local.nnz == spec.nnz == places.sum()

@@ -5,6 +5,7 @@ Only the rows that are shown are read from the checkpoint, so one of many lanes 
 
 import io
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,8 @@ def _read(run: Run, path: Path) -> tuple[str, list[int], str, dict[Lane | None, 
         network = run.config.make_network(tuple(state["image"]), state["classes"])
         layer = network.layers[0]
         key, rows = f"{layer.name}.weight", chosen_rows(out_shape(layer.spec))
-        prior: Any = matrix(layer.spec, file.get_tensor(f"prior/{key}").astype(np.float64))
+        own_arrays = {part: file.get_tensor(f"prior/{layer.name}.{part}") for part in layer.spec.parameters}
+        prior: Any = matrix(layer.spec, layer.spec.unnamed(own_arrays))
         images: dict[Lane | None, np.ndarray] = {None: pictures(prior[rows].toarray(), network.image)}
         for index, lane in enumerate(state["active"]):
             stack = file.get_slice(f"lanes/{key}")  # (lanes, M_out, M_in)
@@ -73,14 +75,15 @@ def _read(run: Run, path: Path) -> tuple[str, list[int], str, dict[Lane | None, 
 def chosen_rows(shape: Shape) -> list[int]:
     """Rows whose outputs lie apart: four places of an image's quarters, or four patches, each of another channel.
 
-    >>> chosen_rows((1, 4, 4)), chosen_rows((16, 8))
-    ([5, 7, 13, 15], [16, 50, 84, 118])
+    >>> chosen_rows((1, 4, 4)), chosen_rows((16, 8)), chosen_rows((12,))
+    ([5, 7, 13, 15], [16, 50, 84, 118], [1, 4, 7, 10])
     """
     if len(shape) == 3:
         channels, height, width = shape
         places = [(y, x) for y in (height // 4, 3 * height // 4) for x in (width // 4, 3 * width // 4)]
         return [int(np.ravel_multi_index((n % channels, y, x), shape)) for n, (y, x) in enumerate(places)]
-    patches, features = shape
+    patches, features = prod(shape[:-1]) if len(shape) > 1 else shape[0], shape[-1] if len(shape) > 1 else 1
+    shape = (patches, features)
     return [
         int(np.ravel_multi_index(((2 * n + 1) * patches // (2 * SHOWN), n * features // SHOWN), shape))
         for n in range(SHOWN)
