@@ -7,8 +7,8 @@ REQUIRE := accel,cupy,nvrtc,cc,g++,onnx,optuna,ray,sphinx,tensorboard
 .PHONY: demo test test-bits test-gpu lint docs notebooks clean
 
 demo: .venv/demo.installed
-	$(BIN)/python cli.py train --alpha 0 --alpha 0.5 --alpha 1 --resume --out runs/demo
-	$(BIN)/python cli.py plot runs/demo
+	$(BIN)/python cli.py train --config examples/demo.toml --resume --out runs/demo
+	$(BIN)/python cli.py plot runs/demo --out runs/demo/demo.html
 
 test: .venv/test.installed
 	IMLP_REQUIRE=$(REQUIRE),$(ALSO) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
