@@ -12,11 +12,14 @@ from imlp.errors import ImlpError
 from imlp.spec import Chain, Conv, Local, Parameter, Patchify, Shared, Spec, Transpose
 
 
-def load(run: str | Path, lane: int = 0) -> Any:
-    """A trained lane of a run as a plain `torch.nn.Module`: images from 0 to 1 in, logits out."""
+def load(run: str | Path, lane: int = 0, network: str | None = None) -> Any:
+    """A trained lane of a run as a plain `torch.nn.Module`: images from 0 to 1 in, logits out.
+
+    A network from outside the package has to be named (`FILE.py:NAME`), for its code is run.
+    """
     from imlp.train.export import load  # the trainer is imported only by those who use it
 
-    return load(run, lane)
+    return load(run, lane, network)
 
 
 __version__ = "0.1.0"

@@ -1,8 +1,9 @@
 """Objects that users name from outside the package: `FILE.py:NAME`, or `package.module:NAME` for an installed package.
 
-Naming one runs its code, as `python FILE.py` would, and runs nothing else. A file has to be complete in itself, for its
-text alone is what belongs to a run and what travels to other machines (`remember`). One text is run once per process,
-wherever it lies, so that its classes stay the same ones.
+Naming one runs its code, as `python FILE.py` would. Nothing else does: a run's folder names its network and says what
+the text was, but that code is only run again if the user names it too (`recalled`). A file has to be complete in
+itself, for its text alone is what belongs to a run and what travels to other machines (`remember`). One text is run
+once per process, wherever it lies, so that its classes stay the same ones.
 
 >>> imported("fractions:Fraction").value(1, 2)
 Fraction(1, 2)
@@ -19,10 +20,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from imlp.errors import OutsideError, did_you_mean
+from imlp.errors import ImlpError, OutsideError, did_you_mean
 from imlp.files import check_path, reason, shown
 
 _sent: dict[str, str] = {}  # texts of files that are on another machine, by the place that names them
+_named: "dict[tuple[str, str], Outside]" = {}  # what has been named in this process, by digest and name
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,38 @@ def imported(reference: str) -> Outside:
         remedy = f"{did_you_mean(name, names)}it defines {shown(', '.join(own) or 'nothing')}"
         raise OutsideError(f"{shown(place)} has no {name!r}", remedy)
     value = getattr(module, name)
-    return Outside(place, name, value, text if _is_file(place) else _source(value))
+    found = Outside(place, name, value, text if _is_file(place) else _source(value))
+    _named[found.digest, name] = found
+    return found
+
+
+def recalled(reference: str, digest: str) -> Outside:
+    """The object that `reference` was when its text had this digest, if the user has named it in this process."""
+    name = reference.rpartition(":")[2]
+    if (digest, name) in _named:
+        return _named[digest, name]
+    other = next((found for (_, own), found in _named.items() if own == name), None)
+    if other is not None:
+        problem = f"{shown(other.place)} is not the text that {shown(reference)} was when the run began"
+        raise OutsideError(problem, "name the text of that time: a run's folder keeps a copy, network.py")
+    raise OutsideError(
+        f"{shown(reference)} is code from outside the package, which is only run if you name it",
+        f"add --network {shown(reference)}, or the copy in the run's folder: network.py:{name}",
+    )
+
+
+def called(found: Outside, **arguments: Any) -> Any:
+    """What a function or class from outside returns; an error of its own is told with its line."""
+    try:
+        return found.value(**arguments)
+    except ImlpError:
+        raise
+    except Exception as error:
+        file = getattr(sys.modules.get(getattr(found.value, "__module__", "")), "__file__", None)
+        where = f"{shown(found.place)}{_line(error, file or found.place)}"
+        given = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+        problem = f"{where}: {found.name}({given:.200}) raises {_in_a_line(error)}"
+        raise OutsideError(problem, "correct the file, or give other options") from error
 
 
 def remember(place: str, text: str) -> None:

@@ -24,6 +24,7 @@ def in_another_order():
     return Network("mine", IMAGE, CLASSES, body)
 
 
+HALVES = (Layer("halves", Shared(2, 16, 2), "shared"),)
 SMALL = {
     "cnn": cnn(**SIZES, width=16, strides=(1, 2, 1)),
     "cnn, learned norm": cnn(**SIZES, width=(32, 16), strides=(1, 2), learned_norm=True),
@@ -36,6 +37,7 @@ SMALL = {
     "resnet": resnet(**SIZES, width=16, stem_stride=1, strides=(2,)),
     "resnet, learned norm": resnet(**SIZES, width=8, strides=(1,), learned_norm=True),
     "in another order": in_another_order(),
+    "norm first": Network("first", IMAGE, CLASSES, (Norm("n", 16), Activation("relu"), *HALVES, Activation("relu"))),
 }
 
 

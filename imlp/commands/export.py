@@ -28,6 +28,10 @@ def export(
     out_file: Annotated[
         Path | None, typer.Option("--out", help="The file. Default: RUN/laneK, with the suffix of the format.")
     ] = None,
+    network: Annotated[
+        str | None,
+        typer.Option(help="FILE.py:NAME of a network from outside the package: its code is only run if you name it."),
+    ] = None,
 ) -> None:
     """Write a trained network. It maps images (N, channels, height, width) from 0 to 1 to logits.
 
@@ -39,5 +43,5 @@ def export(
         raise RunError(f"the prior has no {format} form", "use --format safetensors or npz")
     name = "prior" if lane == "prior" else f"lane{lane}"
     path = out_file or run / f"{name}{exporting.FORMATS[format]}"
-    exporting.write(run, path, lane if lane == "prior" else int(lane), format)
+    exporting.write(run, path, lane if lane == "prior" else int(lane), format, network)
     out.print(f"written: {path} ({HOW[format]})", soft_wrap=True)

@@ -116,7 +116,7 @@ def _with_settings(
     own = [p for p in inspect.signature(function, eval_str=True).parameters.values() if p.name != "settings"]
     added = []
     for f in (*dataclasses.fields(Lane), *dataclasses.fields(Config)):
-        if f.name == "lanes" or f.name in [p.name for p in own]:  # `search` has a --validation of its own
+        if f.name in ("lanes", "source") or f.name in [p.name for p in own]:  # `search` has a --validation of its own
             continue
         kind, shown = _option_type(f), shown_default(f)
         names = [f"--{f.name.replace('_', '-')}"]

@@ -7,6 +7,7 @@ import typer
 
 from imlp.commands.console import err, out
 from imlp.commands.progress import watched
+from imlp.outside import imported
 
 
 def report(
@@ -17,6 +18,13 @@ def report(
         Path,
         typer.Option("--out", help="The page. Its figures and tables go into a folder of the same name beside it."),
     ] = Path("report.html"),
+    network: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="FILE.py:NAME of a network from outside the package, to show its first layer: its code is only run if "
+            "you name it. Repeat for more."
+        ),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
 ) -> None:
     """Put runs on one self-contained page that opens in any browser without a network.
@@ -33,6 +41,8 @@ def report(
     def warn(text: str) -> None:
         err.print(f"warning: {text}", soft_wrap=True)
 
+    for reference in network or []:
+        imported(reference)
     with watched(quiet=quiet) as progress:
         beside = reporting.write(folders, out_file, progress, warn)
     out.print(f"written: {out_file} (open it in a browser); figures and tables: {beside}/", soft_wrap=True)

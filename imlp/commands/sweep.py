@@ -106,7 +106,7 @@ def sweep(
 def scores_table(arm: Arm) -> Table:
     """Each model's accuracy over the seeds."""
     config = arm.config
-    title = f"{config.network} on {Path(config.data).name}, {config.epochs} epochs: test accuracy, %"
+    title = f"{config.network_name} on {Path(config.data).name}, {config.epochs} epochs: test accuracy, %"
     table = Table(title=title, title_justify="left")
     for column in ("model", "mean", "std", "seeds"):
         table.add_column(column, justify="left" if column == "model" else "right", overflow="fold")

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from inspect import signature
 from typing import Any
 
-from imlp.errors import known
+from imlp.errors import OutsideError, known
 from imlp.networks.language import (
     Activation,
     DenseOnly,
@@ -28,6 +28,7 @@ from imlp.networks.language import (
 )
 from imlp.networks.paper import cnn, mixer, mlp1, mlp2
 from imlp.networks.resnet import resnet
+from imlp.outside import Outside, called, imported, is_outside
 
 __all__ = [
     "NETWORKS",
@@ -42,6 +43,8 @@ __all__ = [
     "Residual",
     "check_layers",
     "cnn",
+    "from_outside",
+    "is_ours",
     "is_trained",
     "make",
     "mixer",
@@ -57,12 +60,45 @@ NETWORKS: dict[str, Callable[..., Network]] = {
 
 
 def make(name: str, **options: Any) -> Network:
-    """The network called `name`, with the paper's sizes where nothing else is given.
+    """The network called `name`, or `FILE.py:function`, with the paper's sizes where nothing else is given.
 
     >>> make("mixer", image=(3, 8, 8), patch=4, channels=6).n_parameters(dense=False)
     612
     """
+    if is_outside(name):
+        network = from_outside(imported(name), **options)
+        if network is None:
+            raise OutsideError(
+                f"{name} makes no network of imlp",
+                "let it take image=(channels, height, width) and classes, and return an imlp.networks.Network",
+            )
+        return network
     build = NETWORKS[known(name, NETWORKS, "network")]
     for option in options:
         known(option, signature(build).parameters, f"option of {name}")
     return build(**options)
+
+
+def from_outside(found: Outside, **options: Any) -> Network | None:
+    """The network that a function of a user's file makes; None if it makes something else, perhaps a PyTorch model.
+
+    It takes the sizes of the data, `image` and `classes`, and options of its own.
+    """
+    if not callable(found.value):
+        problem = f"{found.name} of {found.place} is a {type(found.value).__name__}"
+        raise OutsideError(problem, "name a function that makes a network")
+    try:
+        parameters = signature(found.value).parameters
+    except (TypeError, ValueError):  # compiled
+        return None
+    if not {"image", "classes"} <= set(parameters):
+        return None
+    for option in options:
+        known(option, parameters, f"option of {found.name}")
+    network = called(found, **options)
+    return network if isinstance(network, Network) else None
+
+
+def is_ours(name: str) -> bool:
+    """Whether a name is of a network of this package, and not one that a program has put into `NETWORKS`."""
+    return name in NETWORKS and NETWORKS[name].__module__.startswith(f"{__name__}.")

@@ -13,7 +13,8 @@ from math import prod
 from typing import ClassVar, TypeAlias
 
 from imlp.errors import SpecError, did_you_mean, known
-from imlp.spec import Shape, Shared, Spec
+from imlp.spec import Chain, Shape, Shared, Spec
+from imlp.spec.contract import check_noun
 
 Image = tuple[int, int, int]
 ACTIVATIONS = ("gelu", "relu", "none")
@@ -293,9 +294,16 @@ def _layer_width(owner: str, layer: Layer, width: int, source: str) -> int:
             f"{layer.name} has {layer.spec!r:.60} for a spec",
             "a layer is a spec, which has a matrix; what depends on its data (attention, BatchNorm) has none",
         )
+    for noun in layer.spec.parts if isinstance(layer.spec, Chain) else (layer.spec,):
+        check_noun(noun)
     m_out, m_in = layer.spec.matrix_shape
     if m_in != width:
         raise SpecError(f"{owner}: {layer.name} takes {m_in} numbers, but {source} gives {width}", "make them equal")
     if not layer.spec.parameters:
         raise SpecError(f"{layer.name} has no parameters: {layer.spec}", "put it in a Chain with one that has")
+    if not layer.spec.linear:
+        raise SpecError(
+            f"{layer.name}: the matrix of {layer.spec} is not linear in its parameters",
+            "it can be built and drawn, but has no projection and no gradient: train one that is linear in them",
+        )
     return m_out

@@ -46,7 +46,8 @@ def make(
             raise ModuleError(problem, "give what it needs: --options NAME=VALUE") from error
     if not isinstance(module, nn.Module):
         raise ModuleError(
-            f"{reference} makes a {type(module).__name__}", "name a function that makes a torch.nn.Module"
+            f"{reference} makes a {type(module).__name__}",
+            "let it make a torch.nn.Module; or take image and classes, and make an imlp.networks.Network",
         )
     return module
 

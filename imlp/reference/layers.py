@@ -67,7 +67,7 @@ def layer_norm(
     y = scale * z + shift  # of images, which all lanes share, the lanes' own scales make lanes
 
     def backward(dy: np.ndarray) -> tuple[np.ndarray, Gradients]:
-        dy = dy.reshape(y.shape)
+        dy = dy.reshape(*dy.shape[:-1], -1, features)
         d = scale * dy
         dx = (d - d.mean(axis=-1, keepdims=True) - z * (d * z).mean(axis=-1, keepdims=True)) / deviation
         own = {} if weight is None else {"weight": (dy * z).sum(axis=(-3, -2)), "bias": dy.sum(axis=(-3, -2))}

@@ -12,7 +12,7 @@ from imlp.couplings.schedule import Alpha
 from imlp.train.config import Config, Lane
 from imlp.train.run_reader import Run
 
-PRIORS = {"cnn": "S-CNN", "mixer": "MLP-Mixer", "mlp1": "S-CNN", "mlp2": "S-CNN"}
+PRIORS = {"cnn": "S-CNN", "mixer": "MLP-Mixer", "mlp1": "S-CNN", "mlp2": "S-CNN", "resnet": "ResNet"}
 
 
 def sample_deviation(values: Sequence[float]) -> float | None:

@@ -17,11 +17,11 @@ from imlp.couplings.schedule import alphas_of
 from imlp.errors import ConfigError, ImlpError, known
 from imlp.files import is_text, parse_toml, reason, shown
 from imlp.networks import Network
-from imlp.outside import is_outside
+from imlp.outside import Outside, imported, is_outside, recalled
 from imlp.train.lane import Lane, lanes_of, split_cadence
 from imlp.train.setting import DATA, LANE, MACHINE, TRAINING, from_mapping, setting
 
-__all__ = ["Config", "Lane", "check_seeds", "combined", "differences", "from_mapping", "read", "to_toml"]
+__all__ = ["Config", "Lane", "check_seeds", "combined", "differences", "from_mapping", "read", "recorded", "to_toml"]
 
 MOST = {"epochs": 10_000_000, "batch": 10_000_000, "seed": 10**18, "threads": 1024}  # more must be a mistake
 MOST_SEEDS = 10_000
@@ -34,9 +34,12 @@ class Config:
 
     network: str = setting(
         "cnn",
-        "The pair: cnn, mixer, mlp1 or mlp2; or a function that makes a PyTorch model: torchvision.models:resnet18, "
-        "FILE.py:NAME.",
+        "The pair: cnn, mixer, mlp1, mlp2 or resnet; or a function that makes a network or a PyTorch model: "
+        "FILE.py:NAME, torchvision.models:resnet18.",
         DATA,
+    )
+    source: str | None = setting(
+        None, "SHA-256 of the text that a network from outside the package is made by.", DATA, added_later=True
     )
     options: tuple[tuple[str, Any], ...] = setting(
         (), "Of the network, NAME=VALUE: residual=false, patch=4, ....", DATA
@@ -116,6 +119,9 @@ class Config:
             raise ConfigError(f"image is {image!r}", "give [channels, height, width]")
         if not is_outside(self.network):
             known(self.network, networks.NETWORKS, "network")
+            object.__setattr__(self, "source", None)
+        elif self.source is None:  # named by the user, and not read from the folder of a run
+            object.__setattr__(self, "source", imported(self.network).digest)
         for name, value in (("epochs", 10), ("lr", 3e-4)) if self.data == "shapes" else (("epochs", 100), ("lr", 1e-4)):
             object.__setattr__(self, name, value if getattr(self, name) is None else getattr(self, name))
         least = {"epochs": 1, "batch": 1, "train_size": 1, "test_size": 1, "seed": 0, "threads": 0, "save_minutes": 0}
@@ -155,19 +161,25 @@ class Config:
 
     def make_network(self, image: tuple[int, int, int] | None = None, classes: int | None = None) -> Network:
         """The network for images and classes of the data; its own defaults where they are not known yet."""
-        if is_outside(self.network):
-            network = self._make_outside(image or (3, 32, 32), classes)
-            if classes is not None and network.classes < classes:
-                problem = f"{self.network} has {network.classes} outputs, but the data have {classes} classes"
-                raise ConfigError(problem, f"give it as many: --options num_classes={classes}")
-            return network
+        given = {"image": image, "classes": classes}
+        options = {**{name: value for name, value in given.items() if value is not None}, **dict(self.options)}
+        if self.source is not None:
+            found = recalled(self.network, self.source)
+            network = networks.from_outside(found, **options)
+            if network is None:
+                return self._make_module(found, image or (3, 32, 32), classes)
+        else:
+            network = self._make_named(options)
         if self.densify:
             remedy = f"it is for PyTorch models: {self.network} is dense, and --layers says which layers are mixed"
             raise ConfigError(f"densify is {self.densify!r}", remedy)
-        given = {"image": image, "classes": classes}
-        options = {**{name: value for name, value in given.items() if value is not None}, **dict(self.options)}
+        if classes is not None and network.classes < classes:
+            raise ConfigError(f"classes is {network.classes}, but the data have {classes}", "leave the option out")
+        return network
+
+    def _make_named(self, options: dict[str, Any]) -> Network:
         try:
-            network = networks.make(self.network, **options)
+            return networks.make(self.network, **options)
         except (TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
             if isinstance(error, ImlpError):
                 raise
@@ -175,16 +187,18 @@ class Config:
             raise ConfigError(
                 f"{self.network} cannot be made with {shown}", "give each option a value like its default"
             ) from error
-        if classes is not None and network.classes < classes:
-            raise ConfigError(f"classes is {network.classes}, but the data have {classes}", "leave the option out")
-        return network
 
-    def _make_outside(self, image: tuple[int, int, int], classes: int | None) -> Network:
+    def _make_module(self, found: Outside, image: tuple[int, int, int], classes: int | None) -> Network:
         get_backend("accel")  # it names what is missing
         from imlp.nn.network import module_network
 
-        network: Any = module_network(self.network, image, classes, self.options, self.densify)
-        return network  # it answers as a Network does
+        reference = f"{found.place}:{found.name}"
+        network: Any = module_network(reference, image, classes, self.options, self.densify)
+        if classes is not None and network.classes < classes:
+            problem = f"{self.network} has {network.classes} outputs, but the data have {classes} classes"
+            raise ConfigError(problem, f"give it as many: --options num_classes={classes}")
+        made: Network = network  # it answers as a Network does
+        return made
 
     @property
     def network_name(self) -> str:
@@ -207,9 +221,17 @@ class Config:
             for f in dataclasses.fields(self)
             if f.metadata["changes_result"] and not (f.metadata["added_later"] and getattr(self, f.name) == f.default)
         }
+        own["network"] = _without_place(self.network)
         own["lanes"] = [dataclasses.asdict(lane) for lane in self.lanes]
         text = json.dumps(own, sort_keys=True, default=list)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def recorded(values: Mapping[str, Any]) -> Config:
+    """The settings that a run's files state. Code from outside that they name is not run by reading them."""
+    own = {**values, "source": values.get("source") or ""} if isinstance(values, Mapping) else values
+    config: Config = from_mapping(Config, own)
+    return config
 
 
 def check_seeds(seeds: int) -> int:
@@ -238,6 +260,8 @@ def combined(values: Mapping[str, Any], settings: Mapping[str, Any]) -> Config:
     `options` are joined. Settings of a lane go to every lane; `alpha`, one text or several, replaces the lanes.
     """
     own, merged = dict(settings), dict(values)
+    if "network" in own:
+        merged.pop("source", None)
     lane = {f.name: own.pop(f.name) for f in dataclasses.fields(Lane) if f.name in own}
     base = merged.get("options", {})
     if "options" in own:
@@ -283,8 +307,17 @@ def differences(one: Config, other: Config) -> list[str]:
     return [
         f"{f.name}: {_shown(getattr(one, f.name))} there, {_shown(getattr(other, f.name))} here"
         for f in dataclasses.fields(one)
-        if f.metadata["changes_result"] and getattr(one, f.name) != getattr(other, f.name)
+        if f.metadata["changes_result"] and _compared(one, f.name) != _compared(other, f.name)
     ]
+
+
+def _compared(config: Config, name: str) -> Any:
+    return _without_place(config.network) if name == "network" else getattr(config, name)
+
+
+def _without_place(network: str) -> str:
+    """A network's name without its file, which may lie anywhere: its text is what counts (`source`)."""
+    return f"outside:{network.rpartition(':')[2]}" if is_outside(network) else network
 
 
 def _shown(value: Any) -> str:

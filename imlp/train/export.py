@@ -17,6 +17,7 @@ from imlp.errors import BackendError, ConfigError, ImlpError, RunError, install_
 from imlp.files import check_path, write_whole
 from imlp.model import BUFFER
 from imlp.networks import Activation, Layer, Mean, Network, Norm, Operation, Residual, walk
+from imlp.outside import imported
 from imlp.train.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
 FORMATS = {"safetensors": ".safetensors", "npz": ".npz", "torch": ".pt2", "onnx": ".onnx"}
 
 
-def parameters(run: str | Path, lane: int | str = 0) -> tuple[Network, dict[str, np.ndarray]]:
+def parameters(
+    run: str | Path, lane: int | str = 0, network: str | None = None
+) -> tuple[Network, dict[str, np.ndarray]]:
     """Network and parameters of a lane (or of the "prior") of a run, as its newest checkpoint has them.
 
     A lane's first layer takes images from 0 to 1. The prior's is left as it is, for standardised images, with `mean`
@@ -34,6 +37,8 @@ def parameters(run: str | Path, lane: int | str = 0) -> tuple[Network, dict[str,
     """
     folder = check_path(run)
     files = RunFolder(folder)
+    if network is not None:
+        imported(network)
     if not files.config.exists():
         raise RunError(f"{folder} is not a run's folder", "name the folder of a run of train")
     try:
@@ -44,24 +49,24 @@ def parameters(run: str | Path, lane: int | str = 0) -> tuple[Network, dict[str,
     if found is None:
         raise RunError(f"there is no checkpoint in {folder}", "name the folder of a run of train")
     arrays, state = found
-    network = config.make_network(tuple(state["image"]), state["classes"])
+    made = config.make_network(tuple(state["image"]), state["classes"])
     statistics = {name: np.array(state[name]) for name in ("mean", "std")}
     if lane == "prior":
-        return network, {**_own(arrays, "prior/"), **statistics}
+        return made, {**_own(arrays, "prior/"), **statistics}
     if lane not in state["active"]:
         known = ", ".join(map(str, [*state["active"], "prior"]))
         raise RunError(f"{folder} has no trained lane {lane!r}", f"it has {known}")
     index = state["active"].index(lane)
     own = {name: array[index] for name, array in _own(arrays, "lanes/").items()}
-    first = network.operations(dense=True)[0]
-    if network.verbs is not None or not isinstance(first, Layer):  # of a PyTorch model nobody knows what comes first
-        return network, {**own, **statistics}
-    pixels = network.image[1] * network.image[2]
+    first = made.operations(dense=True)[0]
+    if made.verbs is not None or not isinstance(first, Layer):  # of a PyTorch model nobody knows what comes first
+        return made, {**own, **statistics}
+    pixels = made.image[1] * made.image[2]
     mean, std = (np.repeat(np.array(state[name]), pixels) for name in ("mean", "std"))  # (M_in,)
     W, b = own[f"{first.name}.weight"].astype(np.float64), own[f"{first.name}.bias"]
     own[f"{first.name}.weight"] = (W / std).astype(b.dtype)
     own[f"{first.name}.bias"] = (b - W @ (mean / std)).astype(b.dtype)
-    return network, own
+    return made, own
 
 
 def _own(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
@@ -70,10 +75,11 @@ def _own(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
     return {name.removeprefix(BUFFER): array for name, array in chosen.items() if not name.startswith("adam.")}
 
 
-def load(run: str | Path, lane: int = 0) -> "torch.nn.Module":
+def load(run: str | Path, lane: int = 0, network: str | None = None) -> "torch.nn.Module":
     """A trained lane as a plain `torch.nn.Module`: images from 0 to 1 in, logits out.
 
-    It is an MLP of `Linear` layers; of a PyTorch model it is that model, with `imlp.nn.Dense` layers.
+    It is an MLP of `Linear` layers; of a PyTorch model it is that model, with `imlp.nn.Dense` layers. `network` names
+    the code of a network from outside the package (`FILE.py:NAME`), which is only run if it is named.
     """
     try:
         import torch
@@ -82,12 +88,12 @@ def load(run: str | Path, lane: int = 0) -> "torch.nn.Module":
 
     if isinstance(lane, str):
         raise ConfigError(f"lane is {lane!r}", "give a lane's number; the prior can be exported as arrays")
-    network, own = parameters(run, lane)
-    if network.verbs is not None:
-        own_module: torch.nn.Module = network.trained(own, dense=True)  # type: ignore[attr-defined]
+    made, own = parameters(run, lane, network)
+    if made.verbs is not None:
+        own_module: torch.nn.Module = made.trained(own, dense=True)  # type: ignore[attr-defined]
         return own_module.eval()
-    attributes = _attributes(network)
-    traced = torch.fx.symbolic_trace(_module(network, attributes, own.pop("mean", None), own.pop("std", None)))
+    attributes = _attributes(made)
+    traced = torch.fx.symbolic_trace(_module(made, attributes, own.pop("mean", None), own.pop("std", None)))
     module = traced.to(torch.tensor(own["head.bias"]).dtype)
     parts = {name: name.rpartition(".")[::2] for name in own}
     given = {f"{attributes[layer]}.{part}": torch.tensor(own[name]) for name, (layer, part) in parts.items()}
@@ -95,23 +101,23 @@ def load(run: str | Path, lane: int = 0) -> "torch.nn.Module":
     return module.eval()
 
 
-def write(run: str | Path, path: Path, lane: int | str, format: str) -> None:
+def write(run: str | Path, path: Path, lane: int | str, format: str, network: str | None = None) -> None:
     """Write a lane, whole or not at all."""
+    made, own = parameters(run, lane, network)
     if format in ("safetensors", "npz"):
-        network, own = parameters(run, lane)
         contiguous = {name: np.asarray(array, order="C") for name, array in own.items()}
         if format == "npz":
             np.savez(content := io.BytesIO(), allow_pickle=False, **contiguous)
             _write(path, content.getbuffer())
         else:
-            metadata = {"network": network.name, "image": str(network.image)}
+            metadata = {"network": made.name, "image": str(made.image)}
             _write(path, safetensors.numpy.save(contiguous, metadata=metadata))
         return
-    module = load(run, lane)  # type: ignore[arg-type]
+    module = load(run, lane, network)  # type: ignore[arg-type]
     import torch
 
     dtype = next(module.parameters()).dtype
-    example = torch.zeros(2, *parameters(run, lane)[0].image, dtype=dtype)
+    example = torch.zeros(2, *made.image, dtype=dtype)
     if format == "torch":
         batch = {0: torch.export.Dim("batch")}
         program = torch.export.export(module, (example,), dynamic_shapes=(batch,))

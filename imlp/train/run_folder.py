@@ -17,11 +17,13 @@ from filelock import FileLock, Timeout
 
 from imlp.errors import FileError, RunError
 from imlp.files import parse_json, reason, write_whole
+from imlp.outside import recalled
 from imlp.train import checkpoint
-from imlp.train.config import Config, differences, from_mapping, read, to_toml
+from imlp.train.config import Config, differences, read, recorded, to_toml
 
 CONFIG, ENVIRONMENT, METRICS, TIMES, RESULT = "config.toml", "env.json", "metrics.jsonl", "times.jsonl", "result.json"
 CHECKPOINT, STOPPED_LANE = "checkpoint", "stopped-lane"
+NETWORK = "network.py"  # the text of a network from outside the package; nobody runs it unless the user names it
 RECORDING, REPLAYED = "prior-path", "plays.json"  # the prior's weights on record; whose recording a run replays
 PICTURE, TENSORBOARD, LOG, LOCK = "run.png", "tensorboard", "error.log", ".lock"
 
@@ -50,6 +52,7 @@ ENTRIES = (  # in the order in which they are deleted: whatever is left at any m
     Entry("lane*.*"),  # exported networks
     Entry("prior.*"),
     Entry(LOG),
+    Entry(NETWORK, needed=NETWORK, identifies=True, archived=True),
     Entry(".*.part"),
     Entry(CONFIG, needed=CONFIG, identifies=True, archived=True),
 )
@@ -88,8 +91,7 @@ class RunFolder:
 
     def read_config(self) -> Config:
         """The settings of the run; a `ConfigError` where the file is not that of one."""
-        config: Config = from_mapping(Config, read(self.config))
-        return config
+        return recorded(read(self.config))
 
     def result_of(self, config: Config, data_digest: str) -> dict[str, Any] | None:
         """The result of this very run on these very data, if it is here."""
@@ -147,7 +149,7 @@ class RunFolder:
         remedy = "put it back as it was, or choose another folder with --out"
         if not self.config.exists():
             raise RunError(f"{self.config} is missing, which says what the checkpoints beside it are of", remedy)
-        there: Config = from_mapping(Config, said["config"]) if said else config
+        there = recorded(said["config"]) if said else config
         changed = differences(there, config)
         if changed and not extends(there):
             raise RunError(f"{self.config} is not that of the checkpoints beside it ({'; '.join(changed)})", remedy)
@@ -190,6 +192,8 @@ class RunFolder:
 
     def begin(self, config: Config, environment: Mapping[str, Any], replayed: str | None) -> None:
         """Write what says which run this is; `replayed` is the run whose prior it replays, if any."""
+        if config.source is not None and (found := recalled(config.network, config.source)).in_file:
+            _write(self.path / NETWORK, found.text)
         self.write_config(config)
         self.write_environment(environment)
         if replayed is None:

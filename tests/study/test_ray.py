@@ -233,6 +233,25 @@ def ended(process: "subprocess.Popen[str]", code: int = 0) -> tuple[str, str]:
     return out, err
 
 
+def test_a_network_from_outside_travels_as_a_text(nodes, tmp_path, monkeypatch):
+    """The workers are in another folder than the driver, and find no file of this name there."""
+    monkeypatch.chdir(tmp_path)
+    lines = ["from imlp.networks import cnn", "", "def mine(image, classes, *, width=64):"]
+    (tmp_path / "mine.py").write_text(
+        "\n".join([*lines, "    return cnn(image, classes, width=width, strides=(1, 2))"])
+    )
+    data = tiny.save_npz(tmp_path / "bars.npz")
+    settings = [f"--data={data}", "--alphas=0.5,0.1@step", "--seeds=1", "--options=image=[1,8,8]", "--batch=20"]
+    command = ["sweep", "--network=mine.py:mine", *settings, "--epochs=2", "--threads=1", "--no-verify"]
+    result = CliRunner().invoke(app, [*command, f"--out={tmp_path / 'local'}", "--quiet"])
+    assert result.exit_code == 0, result.output
+    ray = ["--engine=ray", f"--address={nodes.address}", f"--out={tmp_path / 'ray'}", "--quiet"]
+    ended(nodes.start(sys.executable, str(ROOT / "cli.py"), *command, *ray, cwd=tmp_path))
+    check_same(tmp_path / "ray", contents(tmp_path / "local"))
+    (kept,) = (tmp_path / "ray").glob("seed*/network.py")
+    assert kept.read_text() == (tmp_path / "mine.py").read_text()
+
+
 def test_two_nodes_come_to_the_same_bits_and_a_run_that_fails_takes_no_other_down(nodes, sweep, expected, tmp_path):
     broken, *_ = sorted(expected)
     (tmp_path / broken / "checkpoint").mkdir(parents=True)

@@ -26,7 +26,10 @@ def test_every_setting_survives_a_toml_file(tmp_path):
     config = from_mapping(Config, OTHER)
     (tmp_path / "c.toml").write_text(to_toml(config))
     assert from_mapping(Config, read(tmp_path / "c.toml")) == config
-    assert set(OTHER) == {f.name for f in dataclasses.fields(Config)}
+    own = from_mapping(Config, OTHER | {"network": "mine.py:mine", "source": "ab" * 32})
+    (tmp_path / "c.toml").write_text(to_toml(own))
+    assert from_mapping(Config, read(tmp_path / "c.toml")) == own
+    assert {*OTHER, "source"} == {f.name for f in dataclasses.fields(Config)}
 
 
 @pytest.mark.parametrize(
@@ -42,7 +45,7 @@ def test_every_setting_is_an_option_with_its_help():
     shown = CliRunner().invoke(app, ["train", "--help"], env={"COLUMNS": "300", "TERMINAL_WIDTH": "300"}).stdout
     for f in (*dataclasses.fields(Config), *dataclasses.fields(Lane)):
         assert f.metadata["help"]
-        if f.name != "lanes":
+        if f.name not in ("lanes", "source"):
             assert f"--{f.name.replace('_', '-')}" in shown
 
 

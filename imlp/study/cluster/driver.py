@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from imlp.errors import ConfigError
 from imlp.files import make_folder
+from imlp.networks import is_ours
+from imlp.outside import is_outside, recalled
 from imlp.study.cluster import Cluster
 from imlp.study.cluster.post_office import PostOffice
 from imlp.study.cluster.versions import check_versions, versions
@@ -43,6 +46,8 @@ def run_on_ray(
     """As many tasks at a time as the cluster takes. One that fails for its own reasons does not take others down."""
     import ray
 
+    for task in tasks:
+        _can_travel(task.config)
     watcher.planned(tasks)
     outcomes: dict[int, Outcome] = {}
     for key, task in enumerate(tasks):
@@ -109,13 +114,30 @@ def _submit(left: dict[int, Task], data: Dataset, cluster: Cluster, marker: str,
         recorder = task.recorder if is_player(task) else None  # groups of a seed run beside each other: no records
         own = dataclasses.replace(task, config=config, folder=task.folder.absolute())
         own = dataclasses.replace(own, recorder=recorder and recorder.absolute())
-        job = Job(key, own, marker, data.digest, here, tuple(sys.argv))
+        job = Job(key, own, marker, data.digest, here, tuple(sys.argv), _source(config))
         ref = remote.options(
             num_cpus=cpus, num_gpus=gpus, max_retries=RETRIES, retry_exceptions=False,
             scheduling_strategy="SPREAD", runtime_env=_environment(config), name=task.folder.name,
         ).remote(job, stored, post)  # fmt: skip
         refs[ref] = key
     return refs
+
+
+def _can_travel(config: Config) -> None:
+    """Refuse a network that the workers do not have."""
+    if not is_outside(config.network) and not is_ours(config.network):
+        raise ConfigError(
+            f"this program has put {config.network!r} into NETWORKS, where the processes of Ray do not find it",
+            "write its function to a file and name that: FILE.py:NAME",
+        )
+
+
+def _source(config: Config) -> tuple[str, str] | None:
+    """The file of a network from outside, and its text: the workers may not have it."""
+    if config.source is None:
+        return None
+    found = recalled(config.network, config.source)
+    return (config.network.rpartition(":")[0], found.text) if found.in_file else None
 
 
 def _environment(config: Config) -> dict[str, Any]:

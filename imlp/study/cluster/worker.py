@@ -18,6 +18,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from imlp.errors import ImlpError
+from imlp.outside import imported, is_outside, remember
 from imlp.study.cluster.post_office import PATIENCE, Mail, News
 from imlp.study.cluster.versions import differing, versions
 from imlp.study.tasks import Task, run_task, write_log
@@ -37,6 +38,7 @@ class Job:
     digest: str
     versions: dict[str, str]
     command: tuple[str, ...]
+    source: tuple[str, str] | None = None  # FILE.py and its text, if the network is not of the package
 
 
 @dataclass(frozen=True)
@@ -60,9 +62,13 @@ def work(job: Job, data: Dataset, post: Any) -> Done:
     if dataclasses.replace(data).digest != job.digest:  # of the arrays as they have arrived
         return Done(error=f"the data were damaged on their way to {platform.node()}; give the same command again")
     sys.argv = list(job.command)  # what env.json will name
+    if job.source is not None:
+        remember(*job.source)
     warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)  # nobody writes to it
     news = News(post, job.key)
     try:
+        if is_outside(job.task.config.network):
+            imported(job.task.config.network)
         with _folder(job, post) as (folder, callbacks):
             done = _run(dataclasses.replace(job.task, folder=folder), data, [news, *callbacks])
             error = done.error and done.error.replace(str(folder), str(job.task.folder))

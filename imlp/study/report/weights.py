@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
+from imlp.errors import OutsideError
 from imlp.files import parse_json
 from imlp.plot import out_shape
 from imlp.reference import matrix
@@ -43,6 +44,8 @@ def first_layer(arm: Arm) -> Weights | str:
             for path in RunFolder(run.folder).checkpoints():
                 try:
                     layer, rows, place, own = _read(run, path)
+                except OutsideError as error:
+                    return f"The first layer is not shown: {error}."
                 except (OSError, SafetensorError, ValueError, KeyError, TypeError):
                     continue  # damaged: the one before it
                 where |= {place: None} if set(own) - set(images) else {}
