@@ -1,6 +1,6 @@
 """The teaching page: a structured layer, its matrix and what each entry connects, in one self-contained HTML file.
 
-`page.html` is the frame. `style.css`, `priors.js` (the maths), `page.js` (the drawing) and `accuracy.json` (measured by
+`page.html` is the frame. `style.css`, `priors.js` (the maths), `page.js` (the drawing) and `accuracy.json` (written by
 `imlp.explore.measure`) are inserted into it.
 """
 

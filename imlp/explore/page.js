@@ -402,56 +402,61 @@ function step(move) {
   showSteps();
 }
 
-// --- Alpha. The slider is the cube root of alpha, like the spacing of the measured alphas, so that small ones have room.
+// --- Alpha. The slider is the cube root of alpha, so that small ones have room.
 
-const CURVES = { step: "mixing after every step", epoch: "mixing after every epoch" };
+const CURVES = { step: "mixing after every step", epoch: "mixing once per epoch" };
 const percent = (share) => `${(100 * share).toFixed(2)} %`;
+const spread = ({ accuracy, std }) => std === null ? percent(accuracy) : `${(100 * accuracy).toFixed(2)} ± ${(100 * std).toFixed(2)} %`;
+const HALF_STEP = 0.0051; // of the slider
 
 // The accuracy at alpha: measured, or interpolated linearly between the two nearest measurements.
 function accuracyAt(points, alpha) {
-  const place = Math.cbrt, after = points.findIndex((point) => point.alpha >= alpha - 1e-9);
-  const [low, high] = [points[Math.max(after - 1, 0)], points[after]];
-  if (Math.abs(high.alpha - alpha) < 1e-9) return { value: high.accuracy, note: "measured" };
+  const place = Math.cbrt, near = points.find((point) => Math.abs(place(point.alpha) - place(alpha)) < HALF_STEP);
+  if (near) return { value: near.accuracy, text: spread(near), note: `measured at ${near.alpha}` };
+  const after = points.findIndex((point) => point.alpha >= alpha), [low, high] = [points[after - 1], points[after]];
   const share = (place(alpha) - place(low.alpha)) / (place(high.alpha) - place(low.alpha));
-  const note = `between ${percent(low.accuracy)} at ${low.alpha} and ${percent(high.accuracy)} at ${high.alpha}`;
-  return { value: low.accuracy + share * (high.accuracy - low.accuracy), note };
+  const value = low.accuracy + share * (high.accuracy - low.accuracy);
+  return { value, text: percent(value), note: `between ${spread(low)} at ${low.alpha} and ${spread(high)} at ${high.alpha}` };
 }
 
 function showAlpha() {
-  const { curves, prior, images, config, machine, parameters, command } = DATA.accuracy;
+  const { curves, prior, what, parameters } = DATA.accuracy;
   by("alpha-value").textContent = `${round(state.alpha)}`;
   by("alpha").setAttribute("aria-valuetext", `alpha ${round(state.alpha)}`);
   const svg = by("curve"), width = svg.clientWidth, height = 130, side = 8, foot = 6;
-  const top = Math.max(prior, ...Object.values(curves).flat().map((point) => point.accuracy)) * 1.12;
+  const top = Math.max(prior.accuracy, ...Object.values(curves).flat().map((point) => point.accuracy)) * 1.12;
   const x = (alpha) => side + Math.cbrt(alpha) * (width - 2 * side);
   const y = (accuracy) => height - foot - (accuracy / top) * (height - foot);
   const parts = [
     element("line", { class: "axis", x1: 0, x2: width, y1: y(0), y2: y(0) }),
-    element("line", { class: "prior", x1: 0, x2: width, y1: y(prior), y2: y(prior) }),
-    element("text", { x: 2, y: y(prior) - 5 }, `the prior, ${percent(prior)}`),
+    element("line", { class: "prior", x1: 0, x2: width, y1: y(prior.accuracy), y2: y(prior.accuracy) }),
+    element("text", { x: 2, y: y(prior.accuracy) + 14 }, `the prior, ${spread(prior)}`),
     element("line", { class: "at", x1: x(state.alpha), x2: x(state.alpha), y1: 0, y2: height }),
   ];
   const list = [];
-  for (const [name, meaning] of Object.entries(CURVES)) {
+  for (const [name, meaning] of Object.entries(CURVES).filter(([name]) => curves[name])) {
     const path = curves[name].map((point) => `${x(point.alpha)},${y(point.accuracy)}`).join("L");
     parts.push(element("path", { class: `line ${name}`, d: `M${path}` }));
-    parts.push(...curves[name].map((p) => element("circle", { class: name, cx: x(p.alpha), cy: y(p.accuracy), r: 2.5 })));
-    const { value, note } = accuracyAt(curves[name], state.alpha);
+    for (const p of curves[name]) {
+      if (p.std !== null) parts.push(element("path", { class: `line ${name}`, d: `M${x(p.alpha)},${y(p.accuracy - p.std)}V${y(p.accuracy + p.std)}` }));
+      parts.push(element("circle", { class: name, cx: x(p.alpha), cy: y(p.accuracy), r: 2.5 }));
+    }
+    const { value, text, note } = accuracyAt(curves[name], state.alpha);
     parts.push(element("circle", { class: name, cx: x(state.alpha), cy: y(value), r: 5 }));
     const term = element("dt", { style: `--colour: var(--${name === "step" ? "accent" : "negative"})` }, meaning);
-    list.push(term, element("dd", { "data-curve": name }, percent(value), element("small", {}, note)));
+    list.push(term, element("dd", { "data-curve": name }, text, element("small", {}, note)));
   }
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
-  svg.setAttribute("aria-label", `Test accuracy by alpha: the prior has ${percent(prior)}, the plain MLP ${percent(curves.step[0].accuracy)}`);
+  const zero = Object.values(curves)[0][0];
+  svg.setAttribute("aria-label", `Test accuracy by alpha: the prior has ${spread(prior)}, the plain MLP ${spread(zero)}`);
   svg.replaceChildren(...parts);
   by("accuracy").replaceChildren(...list);
   by("measured").textContent =
-    `The accuracies were measured with a network trained for each point; they are not computed on this page. The prior is a small ` +
-    `CNN with ${parameters.prior.toLocaleString("en")} parameters. MLPs with ${parameters.dense.toLocaleString("en")} parameters were ` +
-    `trained beside it and mixed with it: ${config.epochs} epochs on ${images.train.toLocaleString("en")} images of ${config.data}, ten classes, ` +
-    `${images.test.toLocaleString("en")} test images, seed ${config.seed} (${command}, imlp ${machine.imlp}, torch ` +
-    `${machine.torch.split(" ")[0]}, ${machine.system}). Points are connected by straight lines. The slider is the cube root of ` +
-    `alpha, because most changes happen at small alphas. The matrix shown here is a small one, mixed once with a random W.`;
+    `The accuracies were measured with networks trained for each point; they are not computed on this page. They are the paper's figure 2 ` +
+    `as far as it is on record: CIFAR-10, ${what}. The prior is a CNN with ${parameters.prior.toLocaleString("en")} parameters; MLPs with ` +
+    `${parameters.dense.toLocaleString("en")} parameters were trained beside it and mixed with it. ± is the standard deviation over ` +
+    `seeds. Points are connected by straight lines. The slider is the cube root of alpha, because most changes happen at small alphas. ` +
+    `The matrix shown here is a small one, mixed once with a random W.`;
 }
 
 // --- Events

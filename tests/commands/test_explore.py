@@ -14,13 +14,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import needs
 from typer.testing import CliRunner
 
 from imlp import explore, reference
 from imlp.cli import app
 from imlp.errors import SpecError
 from imlp.explain import columns, entry, explain
+from imlp.explore import measure
 from imlp.kinds import KINDS, make
 
 ROOT = Path(__file__).parents[2]
@@ -465,17 +465,23 @@ def test_the_matrix_and_its_slider_are_in_view_together(size, opened):
 
 @pytest.mark.parametrize("curve", ACCURACY["curves"])
 def test_the_accuracy_shown_is_the_one_measured(curve, opened):
+    def spread(point):
+        deviation = f" ± {100 * point['std']:.2f}" if point["std"] is not None else ""
+        return f"{100 * point['accuracy']:.2f}{deviation} %"
+
     for point in ACCURACY["curves"][curve]:
         slide(opened, round(point["alpha"] ** (1 / 3), 2))
         shown = opened.locator(f"[data-curve={curve}]").inner_text()
-        assert shown == f"{100 * point['accuracy']:.2f} %\nmeasured"
+        assert shown == f"{spread(point)}\nmeasured at {point['alpha']:g}"
     low, high = ACCURACY["curves"][curve][-2:]
     slide(opened, 0.95)
     shown = opened.locator(f"[data-curve={curve}]").inner_text()
-    halfway = (low["accuracy"] + high["accuracy"]) / 2
-    assert abs(float(shown.split(" %")[0]) - 100 * halfway) < 0.006
-    assert f"between {100 * low['accuracy']:.2f} % at {low['alpha']}" in shown
-    assert f"{100 * ACCURACY['prior']:.2f} %" in opened.locator("#curve").text_content()
+    share = (0.95 - low["alpha"] ** (1 / 3)) / (1 - low["alpha"] ** (1 / 3))
+    between = low["accuracy"] + share * (high["accuracy"] - low["accuracy"])
+    assert abs(float(shown.split(" %")[0]) - 100 * between) < 0.006
+    assert f"between {spread(low)} at {low['alpha']:g}" in shown
+    assert spread(ACCURACY["prior"]) in opened.locator("#curve").text_content()
+    assert ACCURACY["what"] in opened.locator("#measured").text_content()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -528,32 +534,21 @@ def test_the_page_is_one_file_that_asks_for_nothing(file):
     assert {name.rpartition("w3.org")[0] for name in re.findall(r"https?://[^\"\s]+", text)} == {"http://www."}
 
 
-def test_the_asset_says_where_it_comes_from():
-    assert ACCURACY["command"] == "python -m imlp.explore.measure"
-    assert ACCURACY["config"]["data"] == "shapes"
-    assert ACCURACY["config"]["seed"] == 0
-    assert {"imlp", "python", "numpy", "torch"} <= set(ACCURACY["machine"])
+def test_the_asset_is_figure_2_of_the_record():
+    """Better runs were collected if this fails: `python -m imlp.explore.measure` takes them over."""
+    assert measure.summary(ROOT / "results") == ACCURACY
     assert set(ACCURACY["curves"]) == {"step", "epoch"}
     for points in ACCURACY["curves"].values():
         alphas = [point["alpha"] for point in points]
         assert alphas == sorted(alphas)
-        assert (alphas[0], alphas[-1], len(alphas)) == (0, 1, 11)
-        correct = [point["accuracy"] * ACCURACY["images"]["test"] for point in points]
-        np.testing.assert_allclose(correct, np.round(correct), atol=1e-6)  # a whole number of images
+        assert (alphas[0], alphas[-1]) == (0, 1)
 
 
-def test_the_script_that_measured_it_runs(tmp_path):
-    needs("accel")
+def test_the_script_writes_it(tmp_path):
     out = tmp_path / "accuracy.json"
-    sizes = ["--train-size", "40", "--test-size", "20", "--points", "2", "--epochs", "1", "--out", str(out)]
-    command = [sys.executable, "-m", "imlp.explore.measure", *sizes]
+    command = [sys.executable, "-m", "imlp.explore.measure", str(ROOT / "results"), "--out", str(out)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    found = json.loads(out.read_text())
-    assert set(found) == set(ACCURACY)
-    assert set(found["config"]) >= set(ACCURACY["config"])  # settings may have been added since it was measured
-    assert [point["alpha"] for point in found["curves"]["step"]] == [0, 1]
-    assert found["curves"]["step"][0] == found["curves"]["epoch"][0]
-    assert found["parameters"] == ACCURACY["parameters"]
+    assert json.loads(out.read_text()) == ACCURACY
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
