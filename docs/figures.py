@@ -10,10 +10,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from imlp import init, networks, plot, reference
+from imlp import init, kinds, networks, plot, reference
 from imlp.accel import kernels
 from imlp.accel.chain import diagonals
 from imlp.couplings.schedule import parse
+from imlp.outside import remember
 from imlp.spec import Chain, Conv, Patchify, Shared, Spec, Transpose
 
 CONV = Conv((1, 4, 4), 1, kernel=3, padding=1)
@@ -21,7 +22,6 @@ KERNEL = np.arange(1.0, 10).reshape(1, 1, 3, 3)
 SHARED, SMALL = Shared(4, 3, 3), np.arange(1.0, 10).reshape(3, 3)
 TOKENS = Chain(Transpose(3, 4), SHARED)  # 3 patches of 4 channels
 TOKENS_BACK = Chain(SHARED, Transpose(4, 3))
-COLUMNS = Chain(Transpose(3, 4), SHARED, Transpose(4, 3))
 BLUE, ORANGE, GREY = "#2b6cb0", "#dd6b20", "#e2e8f0"
 
 
@@ -64,8 +64,12 @@ def shared() -> Figure:
     return plot.matrix_figure(reference.matrix(SHARED, SMALL), SHARED, "W~, the same w for each of 4 rows")
 
 
-def columns() -> Figure:
-    return plot.matrix_figure(reference.matrix(COLUMNS, SMALL), COLUMNS, "mixing each column")
+def ring() -> Figure:
+    """The noun of your-own-prior.md, from the file that the page shows."""
+    page = Path(__file__).with_name("your-own-prior.md").read_text()
+    remember("ring.py", page.partition("```python\n")[2].partition("```")[0])
+    spec = kinds.make("ring.py:Ring")
+    return plot.matrix_figure(reference.matrix(spec, [[[1.0, 2.0, 3.0]]]), spec, "a kernel that wraps around")
 
 
 def basis_images() -> Figure:
@@ -282,7 +286,7 @@ def _box(axes: Axes, x: float, y: float, width: float, height: float, colour: st
 FIGURES: dict[str, Callable[[], Figure]] = {
     figure.__name__: figure
     for figure in (
-        hero, convolution, basis_images, columns, patchify, transpose, shared, products, interpolation, meter, decay,
+        hero, convolution, basis_images, ring, patchify, transpose, shared, products, interpolation, meter, decay,
         taps, token_diagonal, work, lanes, kernel,
     )
 }  # fmt: skip

@@ -1,13 +1,19 @@
-"""The kinds of prior layer by name, with the paper's geometry as defaults: what `build-prior --kind` offers."""
+"""The kinds of prior layer by name, with the paper's geometry as defaults: what `build-prior --kind` offers.
+
+Here, and nowhere else, a kind and its geometry are checked.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from inspect import Parameter, getdoc, signature
 from typing import Any
 
-from imlp.errors import SpecError, did_you_mean, known
+from imlp.errors import OutsideError, SpecError, did_you_mean, known
+from imlp.outside import Outside, called, imported, is_outside
 from imlp.spec import Chain, Conv, Local, Patchify, Shared, Spec, Transpose
 
 IMAGE = (3, 32, 32)
+NO_NOUN = "derive a class from imlp.Spec; a layer that depends on its data (attention, BatchNorm) has no matrix"
 
 
 @dataclass(frozen=True)
@@ -75,20 +81,55 @@ KINDS: dict[str, Kind] = {
 }
 
 
+def find(kind: str) -> Kind:
+    """The kind called `kind`, or one of your own: `FILE.py:Class`, with the defaults of the class.
+
+    >>> find("patchify").equation
+    'L = P'
+    """
+    return _from_outside(imported(kind)) if is_outside(kind) else KINDS[known(kind, KINDS, "kind")]
+
+
 def make(kind: str, **geometry: Any) -> Spec:
     """The spec of a kind, with the paper's geometry where none is given.
 
     >>> make("patchify", patch=4)
     Patchify(channels=3, height=32, width=32, patch=4)
     """
-    defaults = KINDS[known(kind, KINDS, "kind")].defaults
+    found = find(kind)
     for name in geometry:
-        if name not in defaults:
-            flags = [_flag(own) for own in defaults]
-            hint = did_you_mean(_flag(name), flags)
-            raise SpecError(f"{_flag(name)} does not apply to kind {kind}", f"{hint}it takes {', '.join(flags)}")
-    return KINDS[kind].build(**{**defaults, **geometry})
+        if name not in found.defaults:
+            flags = [_flag(kind, own) for own in found.defaults]
+            hint = did_you_mean(_flag(kind, name), flags)
+            problem = f"{_flag(kind, name)} does not apply to kind {kind}"
+            raise SpecError(problem, f"{hint}it takes {', '.join(flags) or 'nothing'}")
+    given = {**found.defaults, **geometry}
+    missing = [name for name, value in given.items() if value is Parameter.empty]
+    if missing:
+        raise SpecError(f"{kind} needs {', '.join(missing)}", f"give it: --options {missing[0]}=VALUE")
+    return found.build(**given)
 
 
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
+def _from_outside(found: Outside) -> Kind:
+    """A kind made of a class of nouns, or of a function that returns one."""
+    value = found.value
+    if not callable(value) or (isinstance(value, type) and not issubclass(value, Spec)):
+        raise OutsideError(f"{found.name} of {found.place} is no noun", NO_NOUN)
+
+    def build(**geometry: Any) -> Spec:
+        spec = called(found, **{name: _frozen(own) for name, own in geometry.items()})
+        if not isinstance(spec, Spec):
+            raise OutsideError(f"{found.name} of {found.place} returns a {type(spec).__name__}", NO_NOUN)
+        return spec
+
+    defaults = {name: parameter.default for name, parameter in signature(value).parameters.items()}
+    meaning = (getdoc(value) or "a noun of your own").partition("\n")[0].rstrip(".")
+    return Kind(f"W_P = {found.name}", meaning, defaults, build)
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
+def _flag(kind: str, name: str) -> str:
+    return f"--options {name}" if is_outside(kind) else "--" + name.replace("_", "-")

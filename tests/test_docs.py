@@ -56,7 +56,9 @@ def test_its_examples_run(page, tmp_path, monkeypatch):
         code, where = block["code"], f"{page.name}, block {number}"
         if block["reason"]:
             continue
-        if block["language"] == "python":
+        if file := re.match(r"# (\w+\.py)\n", code):  # a file of the reader's own
+            Path(file[1]).write_text(code)
+        elif block["language"] == "python":
             exec(compile(code, where, "exec"), names)
         elif block["language"] == "pycon":
             test = doctest.DocTestParser().get_doctest(code, names, where, str(page), 0)

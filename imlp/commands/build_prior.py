@@ -3,7 +3,7 @@
 import os
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
@@ -13,8 +13,9 @@ from scipy import sparse
 from imlp import init, kinds, reference
 from imlp.commands.console import out as console
 from imlp.commands.console import print_json, sizes, steps
-from imlp.errors import AlphaError, FileError, SpecError
+from imlp.errors import AlphaError, FileError, SpecError, known
 from imlp.files import reason, shown, write_whole
+from imlp.outside import is_outside
 from imlp.spec import Shape, Spec, Window
 
 if TYPE_CHECKING:
@@ -24,9 +25,9 @@ MOST_ENTRIES = 100_000_000  # non-zeros; building them takes some 50 bytes each
 LONGEST_KERNEL = 100_000  # pixels along one side
 LARGEST_DENSE = 4 * 2**30  # bytes; a larger full matrix is refused without trying
 
-KindName = Literal[
-    "conv", "local", "patchify", "transpose", "shared", "patch-embed", "token-mix-in", "token-mix-out", "channel-mix"
-]
+
+def _kind(name: str) -> str:
+    return name if is_outside(name) else known(name, kinds.KINDS, "kind")
 
 
 def _image(text: str) -> tuple[int, ...]:
@@ -50,7 +51,18 @@ CONV, MIXER, RESULT = "Geometry: convolution and local", "Geometry: parts of an 
 
 
 def build_prior(
-    kind: Annotated[KindName, typer.Option(help="Which structured layer to write as a matrix.")] = "conv",
+    kind: Annotated[
+        str,
+        typer.Option(
+            help=f"Which structured layer to write as a matrix: {', '.join(kinds.KINDS)}; or your own, FILE.py:Class.",
+            callback=_kind,
+            metavar="KIND",
+        ),
+    ] = "conv",
+    options: Annotated[
+        list[str] | None,
+        typer.Option(help="Geometry of a kind of your own, NAME=VALUE. Repeat for more.", show_default=False),
+    ] = None,
     image: Annotated[
         Any,
         _option(
@@ -108,6 +120,10 @@ def build_prior(
         "dilation": dilation, "groups": groups, "patch": patch, "patches": patches, "dim": dim, "hidden": hidden,
         "rows": rows, "cols": cols, "in_features": in_features, "out_features": out_features,
     }  # fmt: skip
+    if options:
+        from imlp.commands.options import with_options  # the trainer, which nobody else here needs
+
+        given |= with_options({"options": options})["options"]
     spec = kinds.make(kind, **{name: value for name, value in given.items() if value is not None})
     _check_size(spec)
     derivation = _derive(spec, entry_given) if explain_entry or entry_given else None
@@ -142,7 +158,7 @@ def build_prior(
         _print(facts, kind, out, plot)
     if derivation is not None and not json:
         number = float(w_p[derivation.i, derivation.j])
-        _print_derivation(derivation, spec, kinds.KINDS[kind].equation, number)
+        _print_derivation(derivation, spec, kinds.find(kind).equation, number)
         if alpha < 1:
             mixed = f"(1 - alpha) W + alpha W_P = {facts['entry']['value']:.6g}"
             console.print(f"with alpha = {alpha:g}, and W drawn at random: {mixed}", soft_wrap=True)
@@ -211,7 +227,7 @@ def _save(matrix: sparse.csr_array, path: Path) -> None:
 
 
 def _title(kind: str, alpha: float) -> str:
-    equation = kinds.KINDS[kind].equation
+    equation = kinds.find(kind).equation
     return equation if alpha == 1 else f"(1 - alpha) W + alpha W_P, alpha = {alpha:g}, {equation}"
 
 
@@ -233,7 +249,7 @@ def _facts(kind: str, spec: Spec, alpha: float, source: str, matrix: sparse.csr_
 
 
 def _print(facts: dict[str, Any], kind: str, out: Path | None, plot: Path | None) -> None:
-    table = Table(title=f"{kind}: {kinds.KINDS[kind].meaning}", show_header=False, title_justify="left")
+    table = Table(title=f"{kind}: {kinds.find(kind).meaning}", show_header=False, title_justify="left")
     m_out, m_in = facts["shape"]
     rows = {
         "equation": facts["equation"],

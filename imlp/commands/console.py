@@ -9,8 +9,8 @@ from typing import Any
 import typer
 from rich.console import Console
 
-out = Console(highlight=False, markup=False)
-err = Console(stderr=True, highlight=False, markup=False)
+out = Console(highlight=False, markup=False, emoji=False)
+err = Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 
 @contextmanager

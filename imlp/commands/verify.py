@@ -9,7 +9,8 @@ from rich.text import Text
 
 from imlp import kinds, machine, networks, verify
 from imlp.commands.console import out, print_json, steps
-from imlp.errors import BackendError
+from imlp.commands.options import with_options
+from imlp.errors import BackendError, ConfigError
 from imlp.spec import Spec
 
 SHORT = {
@@ -23,10 +24,19 @@ Dtype = Literal["float64", "float32", "bfloat16", "float16"]
 def verify_command(
     network: Annotated[
         list[str] | None,
-        typer.Option(help="A network whose layers to check; repeat for more. Default: cnn and mixer."),
+        typer.Option(help="A network to check, or FILE.py:NAME; repeat for more. Default: cnn and mixer."),
     ] = None,
-    spec: Annotated[
-        list[str] | None, typer.Option(help="Check a kind of layer (of build-prior) instead; repeat for more.")
+    kind: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--kind",
+            "--spec",
+            help="Check a kind of layer (of build-prior, or FILE.py:Class) instead; repeat for more.",
+        ),
+    ] = None,
+    options: Annotated[
+        list[str] | None,
+        typer.Option(help="Of the network or kind, if there is only one: NAME=VALUE. Repeat for more."),
     ] = None,
     device: Annotated[str, typer.Option(help="Where accel computes: auto, cpu, cuda, cuda:1, mps.")] = "cpu",
     dtype: Annotated[
@@ -39,8 +49,13 @@ def verify_command(
 
     Exits with 1 if they differ.
     """
-    whole = network or ([] if spec else ["cnn", "mixer"])
-    layers = _layers(whole, spec or [])
+    whole = network or ([] if kind else ["cnn", "mixer"])
+    given = with_options({"options": options or []})["options"]
+    if given and len([*whole, *(kind or [])]) > 1:
+        raise ConfigError("--options are given for several networks or kinds", "name one of them: --network or --kind")
+    made = {name: networks.make(name, **given) for name in whole}
+    layers = {name: kinds.make(name, **given) for name in kind or []}
+    layers |= {f"{name} {layer.name}": layer.spec for name, own in made.items() for layer in own.layers}
     device = _usable(device, dtype)
     by_spec: dict[Spec, dict[str, float]] = {}  # layers of one geometry are checked once
     networks_errors: dict[str, dict[str, float]] = {}
@@ -49,9 +64,9 @@ def verify_command(
             step(name)
             if one not in by_spec:
                 by_spec[one] = verify.layer_errors(one, dtype=dtype, device=device, seed=seed)
-        for name in whole:
+        for name, own in made.items():
             step(f"{name}, the whole network")
-            networks_errors[name] = verify.network_errors(networks.make(name), dtype=dtype, device=device, seed=seed)
+            networks_errors[name] = verify.network_errors(own, dtype=dtype, device=device, seed=seed)
     errors = {name: by_spec[one] for name, one in layers.items()}
     tolerance = verify.TOLERANCE[dtype]
     rows = [*errors.values(), *networks_errors.values()]
@@ -68,14 +83,6 @@ def verify_command(
         out.print(told, style="" if passed else "bold red")
     if not passed:
         raise typer.Exit(1)
-
-
-def _layers(names: list[str], chosen: list[str]) -> dict[str, Spec]:
-    """The layers to check, by name."""
-    layers: dict[str, Spec] = {kind: kinds.make(kind) for kind in chosen}
-    for name in names:
-        layers |= {f"{name} {layer.name}": layer.spec for layer in networks.make(name).layers}
-    return layers
 
 
 def _usable(device: str, dtype: str) -> str:

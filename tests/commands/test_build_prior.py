@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from typer.testing import CliRunner
 
 from imlp import reference
 from imlp.cli import app
-from imlp.commands.build_prior import KindName
 from imlp.kinds import KINDS, make
 from imlp.spec import Conv
 
@@ -35,7 +33,8 @@ def test_the_command_of_the_readme_in_a_process_of_its_own(tmp_path):
 
 
 def test_every_kind_is_offered():
-    assert get_args(KindName) == tuple(KINDS)
+    shown = " ".join(run("--help").stdout.replace("│", " ").split())
+    assert f"{', '.join(KINDS)}; or your own, FILE.py:Class." in shown
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -213,3 +212,71 @@ def test_help_teaches_and_version_prints():
     assert shown.exit_code == 0
     assert "first things to try" in shown.stdout.lower()
     assert CliRunner().invoke(app, ["--version"]).stdout.startswith("imlp ")
+
+
+RING = '''from dataclasses import dataclass
+from imlp.spec import Parameter, Spec
+
+@dataclass(frozen=True)
+class Tied(Spec):
+    """One number on the whole diagonal."""
+
+    size: int
+    times: tuple[float, ...] = (1.0,)
+    matrix_shape = property(lambda self: (self.size, self.size))
+    parameters = property(lambda self: {"weight": Parameter((1,), 1)})
+
+    def matrix(self, weight):
+        import numpy as np
+
+        return np.eye(self.size) * weight * sum(self.times)
+
+class Attention:
+    """Reads its data."""
+
+def word(size=2):
+    return "no noun"
+'''
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(RING)
+
+
+def test_a_kind_of_ones_own(mine):
+    arguments = ("--kind", "mine.py:Tied", "--options", "size=3", "--options", "times=[2,3]", "--json", "--explain")
+    result = run(*arguments, "--plot", "m.png", "--entry", "1,1")
+    assert result.exit_code == 0, result.output
+    facts = json.loads(result.stdout)
+    assert facts["equation"] == "W_P = Tied"
+    assert (facts["shape"], facts["nnz"], facts["geometry"]["times"]) == ([3, 3], 3, [2, 3])
+    assert "weight[0]" in facts["entry"]["conclusion"]
+    shown = run("--kind", "mine.py:Tied", "--options", "size=3").stdout
+    assert "mine.py:Tied: One number on the whole diagonal" in " ".join(shown.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--kind mine.py:Tied", "mine.py:Tied needs size; give it: --options size=VALUE"),
+        (
+            "--kind mine.py:Tied --options sise=2",
+            "to kind mine.py:Tied; did you mean '--options size'",
+        ),
+        ("--kind mine.py:Tied --options size=2 --kernel 3", "--options kernel does not apply to kind mine.py:Tied"),
+        (
+            "--kind mine.py:Attention",
+            "Attention of mine.py is no noun; derive a class from imlp.Spec; a layer",
+        ),
+        ("--kind mine.py:word", "word of mine.py returns a str; derive a class"),
+        ("--kind mine.py:Tide", "mine.py has no 'Tide'; did you mean 'Tied'"),
+        ("--kind convv", "error: unknown kind: 'convv'; did you mean 'conv'"),
+    ],
+)
+def test_what_is_no_kind_is_refused_in_one_line(arguments, message, mine):
+    result = run(*arguments.split())
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1

@@ -106,3 +106,25 @@ def test_info_says_which_path_is_in_use_and_why():
     assert found["interpolation"].startswith(("torch views", "fused", "C for convolutions"))
     assert found["because"]
     assert "torch" in run("info").stdout
+
+
+def test_a_network_and_a_kind_of_ones_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = "from imlp.networks import cnn\nfrom imlp.spec import Shared as Own\n\n"
+    text += "def mine(image=(1, 4, 4), classes=3, *, width=16):\n"
+    text += "    return cnn(image, classes, width=width, strides=(1,))\n"
+    (tmp_path / "mine.py").write_text(text)
+    runner = CliRunner()
+    result = runner.invoke(app, ["verify", "--network", "mine.py:mine", "--options", "width=32", "--json"])
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert list(found["errors"]) == ["mine.py:mine conv1"]
+    assert list(found["networks"]) == ["mine.py:mine"]
+    sizes = ("rows=2", "in_features=3", "out_features=4")
+    options = [word for size in sizes for word in ("--options", size)]
+    result = runner.invoke(app, ["verify", "--kind", "mine.py:Own", *options, "--json"])
+    assert result.exit_code == 0, result.output
+    assert list(json.loads(result.stdout)["errors"]) == ["mine.py:Own"]
+    result = runner.invoke(app, ["verify", "--options", "width=32"])
+    assert result.exit_code == 2
+    assert "name one of them: --network or --kind" in result.stderr
