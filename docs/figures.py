@@ -14,7 +14,7 @@ from imlp import init, kinds, networks, plot, reference
 from imlp.accel import kernels
 from imlp.accel.chain import diagonals
 from imlp.couplings.schedule import parse
-from imlp.outside import remember
+from imlp.networks.outside import remember
 from imlp.spec import Chain, Conv, Patchify, Shared, Spec, Transpose
 
 CONV = Conv((1, 4, 4), 1, kernel=3, padding=1)

@@ -9,7 +9,7 @@ from inspect import Parameter, getdoc, signature
 from typing import Any
 
 from imlp.errors import OutsideError, SpecError, did_you_mean, known
-from imlp.outside import Outside, called, imported, is_outside
+from imlp.networks.outside import Outside, called, imported, is_outside
 from imlp.spec import Chain, Conv, Local, Patchify, Shared, Spec, Transpose
 
 IMAGE = (3, 32, 32)

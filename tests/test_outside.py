@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from imlp import outside
 from imlp.errors import OutsideError
+from imlp.networks import outside
 
 
 @pytest.fixture

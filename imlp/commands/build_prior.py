@@ -15,7 +15,7 @@ from imlp.commands.console import out as console
 from imlp.commands.console import print_json, sizes, steps
 from imlp.errors import AlphaError, FileError, SpecError, known
 from imlp.files import reason, shown, write_whole
-from imlp.outside import is_outside
+from imlp.networks.outside import is_outside
 from imlp.spec import Shape, Spec, Window
 
 if TYPE_CHECKING:

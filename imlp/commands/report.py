@@ -7,7 +7,7 @@ import typer
 
 from imlp.commands.console import err, out
 from imlp.commands.progress import watched
-from imlp.outside import imported
+from imlp.networks.outside import imported
 
 
 def report(

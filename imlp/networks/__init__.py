@@ -26,9 +26,9 @@ from imlp.networks.language import (
     is_trained,
     walk,
 )
+from imlp.networks.outside import Outside, called, imported, is_outside
 from imlp.networks.paper import cnn, mixer, mlp1, mlp2
 from imlp.networks.resnet import resnet
-from imlp.outside import Outside, called, imported, is_outside
 
 __all__ = [
     "NETWORKS",

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from imlp.errors import ImlpError, ModuleError
-from imlp.outside import imported
+from imlp.networks.outside import imported
 from imlp.spec import Shape
 
 

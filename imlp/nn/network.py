@@ -18,11 +18,11 @@ from torch import Tensor, nn
 from imlp import reference
 from imlp.errors import ConfigError, ModuleError, known
 from imlp.networks import Layer
+from imlp.networks.outside import imported
 from imlp.nn.densify import replaced
 from imlp.nn.factory import make
 from imlp.nn.find import Plan, find, undisturbed
 from imlp.nn.pairs import prior_numbers
-from imlp.outside import imported
 from imlp.spec import Shape
 
 SEED = "imlp.seed"  # a buffer beside the module's own: what the random numbers of its forward pass are drawn from

@@ -17,7 +17,7 @@ from imlp.couplings.schedule import alphas_of
 from imlp.errors import ConfigError, ImlpError, known
 from imlp.files import is_text, parse_toml, reason, shown
 from imlp.networks import Network
-from imlp.outside import Outside, imported, is_outside, recalled
+from imlp.networks.outside import Outside, imported, is_outside, recalled
 from imlp.train.lane import Lane, lanes_of, split_cadence
 from imlp.train.setting import DATA, LANE, MACHINE, TRAINING, from_mapping, setting
 

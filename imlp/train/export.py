@@ -17,7 +17,7 @@ from imlp.errors import BackendError, ConfigError, ImlpError, RunError, install_
 from imlp.files import check_path, write_whole
 from imlp.model import BUFFER
 from imlp.networks import Activation, Layer, Mean, Network, Norm, Operation, Residual, walk
-from imlp.outside import imported
+from imlp.networks.outside import imported
 from imlp.train.run_folder import RunFolder
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from filelock import FileLock, Timeout
 
 from imlp.errors import FileError, RunError
 from imlp.files import parse_json, reason, write_whole
-from imlp.outside import recalled
+from imlp.networks.outside import recalled
 from imlp.train import checkpoint
 from imlp.train.config import Config, differences, read, recorded, to_toml
 

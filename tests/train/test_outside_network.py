@@ -10,10 +10,10 @@ from conftest import needs
 from typer.testing import CliRunner
 
 import imlp
-from imlp import networks, outside
+from imlp import networks
 from imlp.cli import app
 from imlp.errors import ConfigError, ImlpError, OutsideError, RunError, SpecError
-from imlp.networks import cnn
+from imlp.networks import cnn, outside
 from imlp.train.config import Config, differences, from_mapping
 from imlp.train.export import parameters
 from imlp.train.loop import Interrupted

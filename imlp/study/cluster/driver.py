@@ -12,7 +12,7 @@ from typing import Any
 from imlp.errors import ConfigError
 from imlp.files import make_folder
 from imlp.networks import is_ours
-from imlp.outside import is_outside, recalled
+from imlp.networks.outside import is_outside, recalled
 from imlp.study.cluster import Cluster
 from imlp.study.cluster.post_office import PostOffice
 from imlp.study.cluster.versions import check_versions, versions

@@ -18,7 +18,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from imlp.errors import ImlpError
-from imlp.outside import imported, is_outside, remember
+from imlp.networks.outside import imported, is_outside, remember
 from imlp.study.cluster.post_office import PATIENCE, Mail, News
 from imlp.study.cluster.versions import differing, versions
 from imlp.study.tasks import Task, run_task, write_log
