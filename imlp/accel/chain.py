@@ -15,12 +15,20 @@ DIAGONALS: dict[type[Spec], Callable[..., list[Diagonal]]] = {
 DIGITS: dict[type[Spec], Callable[..., list[Digit]]] = {Patchify: patchify.digits, Transpose: transpose.digits}
 
 
+KNOWN = frozenset((*DIAGONALS, *DIGITS))
+
+
+def has_diagonals(spec: Spec) -> bool:
+    """Whether the diagonals are known: a question of every call, and so without the hash that a cache needs."""
+    if isinstance(spec, Chain):
+        return all(type(part) in KNOWN for part in spec.parts)
+    return type(spec) in KNOWN
+
+
 @lru_cache(maxsize=1024)
-def diagonals(spec: Spec) -> tuple[Diagonal, ...] | None:
-    """The diagonals of a spec; None if those of a part are not known. A permutation's weight is one 1, repeated."""
+def diagonals(spec: Spec) -> tuple[Diagonal, ...]:
+    """The diagonals of a spec that has some. A permutation's weight is a single 1, repeated."""
     before, core, after = split_at_core(spec)
-    if type(core) not in DIAGONALS | DIGITS or any(type(part) not in DIGITS for part in (*before, *after)):
-        return None
     found = DIAGONALS[type(core)](core) if type(core) in DIAGONALS else [_diagonal(digits(core))]
     for part in reversed(before):
         found = permute_columns(found, digits(part))

@@ -14,7 +14,7 @@ from scipy import sparse as scipy_sparse
 from torch import Tensor
 
 from imlp.accel import views
-from imlp.accel.chain import diagonals
+from imlp.accel.chain import has_diagonals
 from imlp.errors import SpecError
 from imlp.spec import Chain, Spec
 from imlp.spec.linear_map import LinearMap, linear_map, own_matrix, split
@@ -105,7 +105,7 @@ def _host_matrix(spec: Spec, arrays: Mapping[str, np.ndarray]) -> scipy_sparse.c
         for part in spec.parts[1:]:
             product = _host_matrix(part, arrays if part.parameters else {}) @ product
         return product
-    if diagonals(spec) is None:
+    if not has_diagonals(spec):
         return own_matrix(spec, arrays)
     known = views.sparse(spec, torch.as_tensor(next(iter(arrays.values()), np.ones(()))))
     csr = (known.values().numpy(), known.col_indices().numpy(), known.crow_indices().numpy())

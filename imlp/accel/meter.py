@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from imlp.accel import entries
-from imlp.accel.chain import diagonals
+from imlp.accel.chain import has_diagonals
 from imlp.accel.verbs import arrays_of, check_tensor, project
 from imlp.accel.views import entries_filled
 from imlp.errors import ArrayError
@@ -29,7 +29,7 @@ def measure(dense: Tensor, spec: Spec, weight: Any) -> tuple[Tensor, Tensor]:
     if not arrays:
         raise ArrayError(f"{spec} has no weight to be measured by", "measure a layer that has one")
     found = spec.named(project(dense, spec))
-    if diagonals(spec) is None:
+    if not has_diagonals(spec):
         numbers, own = entries.flat(found), entries.flat(arrays)
         kept = entries.filled(spec, found, like=dense)[1].square().sum()
     else:

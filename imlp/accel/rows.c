@@ -1,4 +1,5 @@
-/* W <- keep W + alpha W_P for a window that slides over an image: row by row, each scaled and filled while it is in the cache.
+/* W <- keep W + alpha W_P for a window that slides over an image: row by row, each scaled and filled while it is in the
+   cache.
 
    Row (o, y, x) of W holds kernel o, where output pixel (y, x) meets the image with it:
        W[(o, y, x), (c, y s_y + i d_y - p_y, x s_x + j d_x - p_x)] gets alpha w[o, c, i, j]
@@ -19,6 +20,7 @@ void window_SUFFIX(REAL *W, const REAL *w, REAL keep, REAL alpha, const int64_t 
     for (int64_t row = 0; row < m_out; row++) {
         const int64_t o = row / (h_out * w_out), y = row / w_out % h_out, x = row % w_out;
         const int64_t group = o / (c_out / groups);
+        const REAL *kernel = w + o * step_o + (y * w_out + x) * step_p;
         REAL *entries = W + row * m_in;
         for (int64_t k = 0; k < m_in; k++)
             entries[k] = keep == 0 ? 0 : keep * entries[k]; /* also where W is not finite */
@@ -30,9 +32,13 @@ void window_SUFFIX(REAL *W, const REAL *w, REAL keep, REAL alpha, const int64_t 
                 if (v < 0 || v >= h_in || u < 0 || u >= w_in)
                     continue;
                 REAL *entry = entries + v * w_in + u;
-                const REAL *number = w + (y * w_out + x) * step_p + o * step_o + i * step_i + j * step_j;
-                for (int64_t c = 0; c < c_group; c++)
-                    entry[c * h_in * w_in] += alpha * number[c * step_c];
+                const REAL *number = kernel + i * step_i + j * step_j;
+                if (step_c == 1) /* as a network stores its weights: the compiler does better if it is told */
+                    for (int64_t c = 0; c < c_group; c++)
+                        entry[c * h_in * w_in] += alpha * number[c];
+                else
+                    for (int64_t c = 0; c < c_group; c++)
+                        entry[c * h_in * w_in] += alpha * number[c * step_c];
             }
         }
     }

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from imlp import checks
 from imlp.accel import convolution, entries, kernels, local, patchify, rows, shared, transpose
-from imlp.accel.chain import diagonals, split_at_core
+from imlp.accel.chain import has_diagonals, split_at_core
 from imlp.accel.views import entries_filled, sparse, views
 from imlp.errors import ArrayError
 from imlp.spec import Chain, Conv, Local, Patchify, Permutation, Shared, Spec, Transpose
@@ -42,9 +42,9 @@ def matrix(spec: Spec, weight: Any = None, *, layout: str | None = None) -> Tens
     """
     checks.layout_known(layout)
     arrays = arrays_of(spec, weight)
-    if diagonals(spec) is None:
+    if not has_diagonals(spec):
         return entries.matrix(spec, arrays, like=torch.empty(0), sparse=layout == "sparse")
-    numbers = next(iter(arrays.values()), torch.ones(()))
+    numbers = next(iter(arrays.values())) if arrays else torch.ones(())
     if layout == "sparse":
         return sparse(spec, numbers.contiguous())
     w_p = numbers.new_zeros(spec.matrix_shape)
@@ -129,10 +129,10 @@ def interpolate(dense: Tensor, spec: Spec, weight: Any, alpha: Any, *, mode: str
 
 def _mixer(dense: Tensor, spec: Spec, arrays: dict[str, Tensor]) -> Callable[[Tensor, float, float], None]:
     """The fastest way there is to do `W <- keep W + alpha W_P`, for one matrix of those in `dense`."""
-    if diagonals(spec) is None:
+    if not has_diagonals(spec):
         place, values = entries.filled(spec, arrays, like=dense)
         return lambda lane, keep, alpha: entries.interpolate(lane, place, values, keep, alpha)
-    numbers = next(iter(arrays.values()), dense.new_ones(()))
+    numbers = next(iter(arrays.values())) if arrays else dense.new_ones(())
     own = numbers.clone() if _share_memory(dense, numbers) else numbers
     if kernels.usable(dense, spec):
         return lambda lane, keep, alpha: kernels.interpolate(lane, spec, own.contiguous(), keep, alpha)
@@ -172,7 +172,7 @@ def _from_dense(
     """The numbers `(n,)` that are found in each lane, as a weight."""
     if not spec.parameters:
         return None
-    find = default if diagonals(spec) is None else known
+    find = default if not has_diagonals(spec) else known
     found = [find(spec, lane.resolve_neg().contiguous()) for lane in (dense if dense.ndim == 3 else dense[None])]
     return spec.unnamed(split(spec, torch.stack(found) if dense.ndim == 3 else found[0]))
 

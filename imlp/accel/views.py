@@ -39,7 +39,7 @@ def _strides(
             tuple(in_weight(axis.weight) for axis in diagonal.axes),
             in_weight(diagonal.weight),
         )
-        for diagonal in diagonals(spec) or ()
+        for diagonal in diagonals(spec)
     ]
 
 
@@ -47,7 +47,7 @@ def sparse(spec: Spec, weight: Tensor) -> Tensor:
     """CSR from the coordinates of all diagonals; memory grows with the non-zeros, not with the matrix."""
     nothing = torch.empty(0, dtype=torch.int64)
     rows, columns, values = [nothing], [nothing], [weight.new_empty(0)]  # a kernel may miss the image altogether
-    for diagonal in diagonals(spec) or ():
+    for diagonal in diagonals(spec):
         sizes = [axis.size for axis in diagonal.axes]
         row, column = torch.tensor(diagonal.row), torch.tensor(diagonal.column)
         for axis in diagonal.axes:
@@ -73,7 +73,7 @@ def csr(rows: Tensor, columns: Tensor, values: Tensor, spec: Spec) -> Tensor:
 def entries_filled(spec: Spec, dtype: torch.dtype, device: torch.device) -> Tensor:
     """How many entries of the matrix each number of the weight fills."""
     counts = np.zeros(prod(spec.weight_shape or ()))
-    for diagonal in diagonals(spec) or ():
+    for diagonal in diagonals(spec):
         once = [axis for axis in diagonal.axes if axis.weight]
         steps = [axis.weight * counts.itemsize for axis in once]
         view = np.lib.stride_tricks.as_strided(counts[diagonal.weight :], [axis.size for axis in once], steps)

@@ -54,11 +54,11 @@ class Chain(Spec):
         """The parts without parameters that are not permutations."""
         return tuple(part for part in self.parts if not part.parameters and not isinstance(part, Permutation))
 
-    @property
+    @cached_property
     def matrix_shape(self) -> Pair:
         return self.parts[-1].matrix_shape[0], self.parts[0].matrix_shape[1]
 
-    @property
+    @cached_property
     def parameters(self) -> Mapping[str, Parameter]:
         return {} if self.core is None else self.core.parameters
 

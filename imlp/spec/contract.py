@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import isqrt, prod
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -142,10 +142,14 @@ class Spec:
         """Weights and biases of the small layer."""
         return self.n_weights + (0 if self.bias_shape is None else prod(self.bias_shape))
 
-    def shapes(self) -> dict[str, Shape]:
-        """The shape of everything that the small layer learns, by name: the parameters, and then "bias"."""
+    @cached_property
+    def _shapes(self) -> dict[str, Shape]:
         bias = {} if self.bias_shape is None else {"bias": self.bias_shape}
         return {name: parameter.shape for name, parameter in self.parameters.items()} | bias
+
+    def shapes(self) -> dict[str, Shape]:
+        """The shape of everything that the small layer learns, by name: the parameters, and then "bias"."""
+        return dict(self._shapes)
 
     def fan_in(self, name: str) -> int:
         """That of a parameter; the bias has the largest one.
@@ -165,13 +169,15 @@ class Spec:
         ({'weight': [[7.0]]}, {})
         """
         names = list(self.parameters)
+        if len(names) == 1 and not isinstance(weight, Mapping):
+            return {names[0]: weight}
         if isinstance(weight, Mapping):
             if sorted(weight) != sorted(names):
                 raise ArrayError(f"{', '.join(map(str, weight))} given for {self}", f"give {', '.join(names)}")
             return {name: weight[name] for name in names}
         if len(names) > 1:
             raise ArrayError(f"{self} has several parameters", f"give a mapping of {', '.join(names)} to arrays")
-        return {names[0]: weight} if names else {} if weight is None else {"weight": weight}
+        return {} if weight is None else {"weight": weight}
 
     def unnamed(self, arrays: Mapping[str, Any]) -> Any:
         """The other way round: the array of a single parameter, a mapping of several, None of none."""

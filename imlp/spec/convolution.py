@@ -5,6 +5,7 @@ The weights of `Conv` are the same at every place, those of `Local` its own.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from math import gcd, prod
 
 import numpy as np
@@ -74,13 +75,13 @@ class Window(Spec):
         (k_y, k_x), (d_y, d_x) = self.kernels, self.dilations
         return d_y * (k_y - 1) + 1, d_x * (k_x - 1) + 1
 
-    @property
+    @cached_property
     def out_shape(self) -> tuple[int, int, int]:
         """`(o, h_out, w_out)`, with the floor that the paper leaves out: `floor((h + 2p - k) / s) + 1`."""
         (h, w), (p_y, p_x), (s_y, s_x), (r_y, r_x) = self.in_shape[1:], self.paddings, self.strides, self.reach
         return self.out_channels, (h + 2 * p_y - r_y) // s_y + 1, (w + 2 * p_x - r_x) // s_x + 1
 
-    @property
+    @cached_property
     def matrix_shape(self) -> Pair:
         return prod(self.out_shape), prod(self.in_shape)
 
@@ -113,11 +114,11 @@ class Conv(Window):
     `kernel`, `stride`, `padding` and `dilation` are ints or `(vertical, horizontal)` pairs.
     """
 
-    @property
+    @cached_property
     def weight_shape(self) -> Shape:
         return self.out_channels, self.in_shape[0] // self.groups, *self.kernels
 
-    @property
+    @cached_property
     def parameters(self) -> Mapping[str, Parameter]:
         return {"weight": Parameter(self.weight_shape, prod(self.weight_shape[1:]))}
 
@@ -146,12 +147,12 @@ class Local(Window):
     (16, 4, 3, 3, 3)
     """
 
-    @property
+    @cached_property
     def weight_shape(self) -> Shape:
         o, h_out, w_out = self.out_shape
         return h_out * w_out, o, self.in_shape[0] // self.groups, *self.kernels
 
-    @property
+    @cached_property
     def parameters(self) -> Mapping[str, Parameter]:
         return {"weight": Parameter(self.weight_shape, prod(self.weight_shape[2:]))}
 

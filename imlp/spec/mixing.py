@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -41,7 +42,7 @@ class Patchify(Permutation):
         """`(h, w)`: patches from top to bottom and from left to right."""
         return self.height // self.patch, self.width // self.patch
 
-    @property
+    @cached_property
     def matrix_shape(self) -> Pair:
         return (self.channels * self.height * self.width,) * 2
 
@@ -57,7 +58,7 @@ class Transpose(Permutation):
         for name in ("rows", "cols"):
             _set(self, name, _int(f"Transpose.{name}", getattr(self, name)))
 
-    @property
+    @cached_property
     def matrix_shape(self) -> Pair:
         return (self.rows * self.cols,) * 2
 
@@ -74,7 +75,7 @@ class Shared(Spec):
         for name in ("rows", "in_features", "out_features"):
             _set(self, name, _int(f"Shared.{name}", getattr(self, name)))
 
-    @property
+    @cached_property
     def matrix_shape(self) -> Pair:
         return self.rows * self.out_features, self.rows * self.in_features
 
@@ -82,7 +83,7 @@ class Shared(Spec):
     def weight_shape(self) -> Shape:
         return self.out_features, self.in_features
 
-    @property
+    @cached_property
     def parameters(self) -> Mapping[str, Parameter]:
         return {"weight": Parameter(self.weight_shape, self.in_features)}
 

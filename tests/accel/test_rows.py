@@ -139,7 +139,8 @@ MUTANTS = {
     "the kernel of another place": ("(y * w_out + x) * step_p", "(x * w_out + y) * step_p"),
     "one kernel for all places": ("(y * w_out + x) * step_p", "0 * step_p"),
     "a forgotten scale": ("keep * entries[k]", "entries[k]"),
-    "a forgotten alpha": ("alpha * number", "number"),
+    "a forgotten alpha": ("alpha * number[c * step_c]", "number[c * step_c]"),
+    "a forgotten alpha, of neighbours": ("alpha * number[c];", "number[c];"),
     "a skipped column": ("k < m_in;", "k < m_in - 1;"),
     "a row too many": ("row < m_out;", "row <= m_out;"),
 }
