@@ -183,7 +183,8 @@ def _charts(run: Run, names: dict[Any, str]) -> list[str]:
     from imlp.study.report.figures import written
 
     lanes = [lane for lane in names if lane != "prior"]
-    found = []
+    found: list[str] = []
+    handles: tuple[list[Any], list[Any]] = ([], [])
     for what in ("accuracy", "bias share"):
         figure = Figure(figsize=(5.4, 4.1), layout="constrained")
         axes = figure.subplots()
@@ -210,7 +211,9 @@ def _charts(run: Run, names: dict[Any, str]) -> list[str]:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         axes.grid(alpha=0.25)
         if what == "accuracy":
-            axes.legend(fontsize=9)
+            handles = axes.get_legend_handles_labels()
+        else:
+            axes.legend(*handles, fontsize=9, loc="center right")  # where the lines leave room
         text = f"{what} by epoch; the last values are in the table above"
         found.append(f'<img src="{_uri("svg+xml", written(figure)["svg"])}" alt="{text}">')
     return found
