@@ -56,13 +56,21 @@ class Dense(nn.Module):
         for parameter in self.parameters(recurse=False):
             parameter.uniform_(-bound, bound, generator=generator)
 
+    @classmethod
     @torch.no_grad()
-    def copy_prior_(self, weight: Tensor, bias: Tensor | None) -> "Dense":
-        """Become the structured layer: `W = matrix(spec, weight)`, and its bias at every place."""
-        self.weight.copy_(matrix(self.spec, weight))
-        if self.bias is not None:
-            self.bias.zero_() if bias is None else self.bias.copy_(expand_bias(self.spec, bias))
-        return self
+    def of_prior(
+        cls,
+        spec: Spec,
+        weight: Tensor,
+        bias: Tensor | None,
+        in_shape: Shape | None = None,
+        out_shape: Shape | None = None,
+    ) -> "Dense":
+        """The same function as the structured layer: `W = matrix(spec, weight)`, and its bias at every place."""
+        made = cls(spec, in_shape, out_shape, bias=bias is not None, device="meta")
+        made.weight = nn.Parameter(matrix(spec, weight))
+        made.bias = None if bias is None else nn.Parameter(expand_bias(spec, bias))
+        return made
 
     def forward(self, x: Tensor) -> Tensor:
         batch = x.shape[: x.ndim - len(self.in_shape)]

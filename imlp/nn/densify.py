@@ -63,11 +63,13 @@ def replaced(
     for layer in plan.layers:
         own = module.get_submodule(layer.name)
         kind = next(own.parameters(recurse=False), like)
-        options: dict[str, Any] = {"dtype": kind.dtype, "device": kind.device, "generator": generator}
-        made = Dense(layer.spec, layer.in_shape, layer.out_shape, bias=layer.bias, **options)
-        made.train(own.training)
+        shapes = (layer.in_shape, layer.out_shape)
         if init == "prior":
-            made.copy_prior_(*prior_numbers(own, layer.spec, like=made.weight))
+            made = Dense.of_prior(layer.spec, *prior_numbers(own, layer.spec, like=kind), *shapes)
+        else:
+            options: dict[str, Any] = {"dtype": kind.dtype, "device": kind.device, "generator": generator}
+            made = Dense(layer.spec, *shapes, bias=layer.bias, **options)
+        made.train(own.training)
         if not layer.name:
             return made
         parent = dense.get_submodule(layer.name.rpartition(".")[0])
