@@ -2,13 +2,33 @@
 
 from math import prod
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from imlp import checks
-from imlp.accel import expand_bias, matrix
+from imlp.accel import expand_bias, interpolate
 from imlp.errors import ArrayError, ModuleError
 from imlp.spec import Conv, Shape, Spec
+
+LARGE, ALIGNMENT = 2**20, 64  # numbers; bytes
+NUMPY_TYPES = {torch.float32: np.float32, torch.float64: np.float64}
+
+
+def zeros(m_out: int, m_in: int, *, dtype: torch.dtype | None, device: torch.device | str | None) -> Tensor:
+    """A matrix of zeros. A large one on the CPU is in NumPy's memory, which comes in huge pages where there are any.
+
+    To map the pages of a large matrix one by one takes longer than to fill it.
+    """
+    kind, place = (
+        NUMPY_TYPES.get(dtype or torch.get_default_dtype()),
+        torch.device(device or torch.get_default_device()),
+    )
+    if kind is None or place.type != "cpu" or m_out * m_in < LARGE:
+        return torch.zeros(m_out, m_in, dtype=dtype, device=device)
+    room = np.zeros(m_out * m_in + ALIGNMENT // np.dtype(kind).itemsize, kind)
+    start = -room.ctypes.data % ALIGNMENT // room.itemsize  # where products are fastest
+    return torch.from_numpy(room[start : start + m_out * m_in].reshape(m_out, m_in))
 
 
 class Dense(nn.Module):
@@ -45,7 +65,7 @@ class Dense(nn.Module):
         for name, shape, size in (("in_shape", self.in_shape, m_in), ("out_shape", self.out_shape, m_out)):
             if prod(shape) != size:
                 raise ModuleError(f"{name} {shape} has {prod(shape)} numbers", f"{spec} has {size}")
-        self.weight = nn.Parameter(torch.empty(m_out, m_in, dtype=dtype, device=device))
+        self.weight = nn.Parameter(zeros(m_out, m_in, dtype=dtype, device=device))
         self.register_parameter("bias", nn.Parameter(torch.empty(m_out, dtype=dtype, device=device)) if bias else None)
         self.reset_parameters(generator)
 
@@ -68,7 +88,8 @@ class Dense(nn.Module):
     ) -> "Dense":
         """The same function as the structured layer: `W = matrix(spec, weight)`, and its bias at every place."""
         made = cls(spec, in_shape, out_shape, bias=bias is not None, device="meta")
-        made.weight = nn.Parameter(matrix(spec, weight))
+        W = zeros(*spec.matrix_shape, dtype=weight.dtype, device=weight.device)
+        made.weight = nn.Parameter(interpolate(W, spec, weight, 1.0, mode="add"))
         made.bias = None if bias is None else nn.Parameter(expand_bias(spec, bias))
         return made
 
