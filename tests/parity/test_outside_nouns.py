@@ -255,7 +255,9 @@ def test_a_class_derived_from_a_known_noun_does_not_take_its_fast_paths():
     for check in CHECKS:
         check(spec, numbers)
     large = Flipped((1, 32, 32), 1, 3)
-    assert not rows.usable(torch.empty(large.matrix_shape, device="meta"), large)
+    dense = torch.empty(large.matrix_shape)
+    assert rows.usable(dense, Conv((1, 32, 32), 1, 3)) == rows.status()[0]
+    assert not rows.usable(dense, large)
     assert kernels.geometry(large) is None
 
 
