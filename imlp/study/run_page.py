@@ -68,8 +68,8 @@ def run_page(run: Run) -> str:
         matrices=_matrices(run, names),
         charts="".join(_charts(run, names)),
         charts_caption=(
-            "Left: accuracy by epoch. Right: the bias meter, the share of |W|² that lies in the subspace of structured "
-            "layers, as a mean over the layers; the dotted line is the share of random matrices."
+            "First the accuracy by epoch, then the bias meter: the share of |W|² that lies in the subspace of "
+            "structured layers, as a mean over the layers; the dotted line is the share of random matrices."
         ),
         footer=(
             f"{escape(settings)}. Made with imlp: <code>{escape(command)}</code>. The idea: "
