@@ -233,13 +233,26 @@ def ended(process: "subprocess.Popen[str]", code: int = 0) -> tuple[str, str]:
     return out, err
 
 
-def test_a_network_from_outside_travels_as_a_text(nodes, tmp_path, monkeypatch):
+IN_OUR_LANGUAGE = """
+from imlp.networks import cnn
+
+def mine(image, classes, *, width=64):
+    return cnn(image, classes, width=width, strides=(1, 2))
+"""
+A_MODULE = """
+from torch import nn
+
+def mine(classes, image):
+    conv = nn.Conv2d(image[0], 4, 3, stride=2, bias=False)
+    return nn.Sequential(conv, nn.BatchNorm2d(4), nn.Dropout(0.2), nn.Flatten(), nn.Linear(36, classes))
+"""
+
+
+@pytest.mark.parametrize("text", [IN_OUR_LANGUAGE, A_MODULE], ids=["network", "PyTorch model"])
+def test_a_network_from_outside_travels_as_a_text(text, nodes, tmp_path, monkeypatch):
     """The workers are in another folder than the driver, and find no file of this name there."""
     monkeypatch.chdir(tmp_path)
-    lines = ["from imlp.networks import cnn", "", "def mine(image, classes, *, width=64):"]
-    (tmp_path / "mine.py").write_text(
-        "\n".join([*lines, "    return cnn(image, classes, width=width, strides=(1, 2))"])
-    )
+    (tmp_path / "mine.py").write_text(text)
     data = tiny.save_npz(tmp_path / "bars.npz")
     settings = [f"--data={data}", "--alphas=0.5,0.1@step", "--seeds=1", "--options=image=[1,8,8]", "--batch=20"]
     command = ["sweep", "--network=mine.py:mine", *settings, "--epochs=2", "--threads=1", "--no-verify"]
