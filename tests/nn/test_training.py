@@ -65,6 +65,7 @@ def test_the_cnn_pair_as_modules_is_the_built_in_network(tmp_path):
             assert mine["bias"][layer] == pytest.approx(measured, abs=1e-6)
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("steps", [1, 4, 7])
 def test_a_run_that_was_stopped_ends_with_the_same_bits(name, steps, tmp_path):
@@ -101,6 +102,7 @@ def test_kill_9_and_the_same_bits_in_the_end(tmp_path):
     tiny.assert_same_outcome(whole, broken)
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_lane_does_not_depend_on_the_lanes_beside_it(name, tmp_path):
     together = tiny.run(tmp_path / "together", **settings(name))
