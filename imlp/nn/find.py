@@ -17,6 +17,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 
 from imlp.errors import ImlpError, ModuleError
 from imlp.nn.choice import Layers, choose
+from imlp.nn.same import UnevenConv
 from imlp.spec import Conv, Shape, Shared, Spec
 
 KINDS = (nn.Conv2d, nn.Conv1d, nn.Linear, nn.AvgPool2d)
@@ -171,13 +172,9 @@ def _spec(own: nn.Module, in_shape: Shape) -> Spec:
         case nn.Conv2d():
             if len(in_shape) != 3:
                 raise ModuleError("it is called without a batch")
-            geometry = {"kernel": own.kernel_size, "stride": own.stride, "dilation": own.dilation}
-            return Conv(in_shape, own.out_channels, padding=_padding(own), groups=own.groups, **geometry)  # type: ignore
+            return _convolution(own, in_shape)
         case nn.Conv1d():
-            c, w = in_shape
-            one, step, gap = own.kernel_size[0], own.stride[0], own.dilation[0]
-            geometry = {"kernel": (1, one), "stride": (1, step), "dilation": (1, gap)}
-            return Conv((c, 1, w), own.out_channels, padding=(0, *_padding(own)), groups=own.groups, **geometry)  # type: ignore
+            return _convolution(own, (in_shape[0], 1, in_shape[1]))
         case nn.AvgPool2d():
             if own.ceil_mode or (own.padding != 0 and own.padding != (0, 0) and not own.count_include_pad):
                 raise ModuleError("it divides by another number at the border (ceil_mode, count_include_pad)")
@@ -186,18 +183,24 @@ def _spec(own: nn.Module, in_shape: Shape) -> Spec:
     raise TypeError(f"{type(own).__name__} has no spec")
 
 
-def _padding(own: nn.Conv1d | nn.Conv2d) -> tuple[int, ...]:
-    """Zeros at each end of each axis."""
+def _convolution(own: nn.Conv1d | nn.Conv2d, image: Shape) -> Spec:
+    """Its spec on `(channels, height, width)`; in one dimension the height is 1."""
     if own.padding_mode != "zeros":
         raise ModuleError(f"its padding mode is {own.padding_mode!r}, and only zeros are linear in place")
-    if own.padding == "valid":
-        return (0,) * len(own.kernel_size)
+    flat = 2 - len(own.kernel_size)
+    kernel, stride, dilation = ((1,) * flat + tuple(given) for given in (own.kernel_size, own.stride, own.dilation))
+    geometry: dict[str, Any] = {"kernel": kernel, "dilation": dilation, "groups": own.groups}
     if own.padding == "same":
-        reach = [gap * (size - 1) for size, gap in zip(own.kernel_size, own.dilation, strict=True)]
+        reach = [gap * (size - 1) for size, gap in zip(kernel, dilation, strict=True)]
+        before = tuple(each // 2 for each in reach)
         if any(each % 2 for each in reach):
-            raise ModuleError('padding "same" with an even kernel adds more zeros at one end than at the other')
-        return tuple(each // 2 for each in reach)
-    return tuple(int(size) for size in own.padding)
+            after = tuple(each - first for each, first in zip(reach, before, strict=True))
+            return UnevenConv(image, own.out_channels, before=before, after=after, **geometry)
+        padding = before
+    else:
+        given = (0,) * len(own.kernel_size) if own.padding == "valid" else own.padding
+        padding = (0,) * flat + tuple(int(size) for size in given)
+    return Conv(image, own.out_channels, stride=stride, padding=padding, **geometry)  # type: ignore[arg-type]
 
 
 def _refuse_lazy(module: nn.Module) -> None:
