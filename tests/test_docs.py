@@ -145,15 +145,6 @@ def test_every_experiment_is_told_of():
     assert sorted(named) == sorted(path.stem for path in (ROOT / "imlp" / "study" / "experiments").glob("*.toml"))
 
 
-def test_what_the_readme_shows_is_so():
-    names: dict = {}
-    for block in blocks(ROOT / "README.md"):
-        if block["language"] == "python":
-            exec(block["code"], names)
-    assert names["W_P"].shape == (1024, 3072)
-    assert names["reference"].project(names["W"], names["conv"]) == pytest.approx(0.05)
-
-
 def test_the_pages_build(tmp_path):
     needs("sphinx")
     command = [sys.executable, "-m", "sphinx", "-qWn", "--keep-going", "-d", str(tmp_path / "trees"), "docs"]

@@ -87,7 +87,7 @@ def test_a_network_of_torchvision():
     ("arguments", "match"),
     [
         (["{mine}:nothing"], "mine.py has no 'nothing'.*it defines breaks, free, network, wrong"),
-        (["{mine}:wrong"], "makes a str; name a function that makes a torch.nn.Module"),
+        (["{mine}:wrong"], "makes a str; let it make a torch.nn.Module"),
         (["{mine}:one"], "is a Linear; name a function that makes a torch.nn.Module, or its class"),
         (["{mine}:breaks"], r"cannot be made with \(\): this one does not work; give what it needs: --options"),
         (["{mine}:network", "--options", "depth=2"], r"cannot be made with \(depth=2\).*unexpected keyword"),

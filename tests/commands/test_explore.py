@@ -294,7 +294,7 @@ def test_the_keyboard_does_it_all(opened):
     """From the chosen kind by Tab alone to the matrix, the grids, the steps and alpha."""
     opened.get_by_role("radio", name="conv", exact=True).focus()
     opened.keyboard.press("ArrowRight")
-    assert opened.evaluate("state.kind") == "patchify"
+    assert opened.evaluate("state.kind") == "local"
     opened.keyboard.press("ArrowLeft")
     reached = []
     for _ in range(30):

@@ -64,7 +64,7 @@ def test_every_verb_is_looked_at(verb, monkeypatch):
     ],
 )
 def test_whole_networks_are_looked_at(operation, wrong, monkeypatch):
-    from imlp.accel import layers
+    from imlp.accel import layers, operations
 
     right = getattr(layers, operation)
 
@@ -73,6 +73,7 @@ def test_whole_networks_are_looked_at(operation, wrong, monkeypatch):
         return y + 0.01, backward
 
     monkeypatch.setattr(layers, operation, shifted)
+    monkeypatch.setitem(operations.ACTIVATIONS, operation, shifted)
     network = networks.mixer(image=(3, 8, 8), patch=4, channels=6)
     errors = verify.network_errors(network, dtype="float64")
     assert {name for name, error in errors.items() if error > verify.TOLERANCE["float64"]} >= wrong

@@ -114,7 +114,9 @@ def test_the_bias_expands_as_if_it_were_another_input(spec):
         return
     outputs = spec.bias_shape[0]
     numbered = np.arange(1.0, outputs + 1)  # which output channel each row of the matrix belongs to
-    weight = np.broadcast_to(numbered.reshape(-1, *[1] * (len(spec.weight_shape) - 1)), spec.weight_shape)
+    shape = spec.weight_shape
+    first = numbered.reshape(shape[1], shape[0]).T if len(shape) == 5 else numbered  # Local: (positions, channels)
+    weight = np.broadcast_to(first.reshape(*first.shape, *[1] * (len(shape) - first.ndim)), shape)
     matrix = reference.matrix(spec, weight)
     expanded = reference.expand_bias(spec, numbered)
     assert expanded.shape == (spec.matrix_shape[0],)

@@ -246,9 +246,11 @@ def mine(classes, image):
     conv = nn.Conv2d(image[0], 4, 3, stride=2, bias=False)
     return nn.Sequential(conv, nn.BatchNorm2d(4), nn.Dropout(0.2), nn.Flatten(), nn.Linear(36, classes))
 """
+PAGE = (ROOT / "docs" / "your-own-prior.md").read_text()
+A_NOUN = PAGE[PAGE.index("# ring.py") :].partition("```")[0] + "mine = rings\n"
 
 
-@pytest.mark.parametrize("text", [IN_OUR_LANGUAGE, A_MODULE], ids=["network", "PyTorch model"])
+@pytest.mark.parametrize("text", [IN_OUR_LANGUAGE, A_NOUN, A_MODULE], ids=["network", "noun", "PyTorch model"])
 def test_a_network_from_outside_travels_as_a_text(text, nodes, tmp_path, monkeypatch):
     """The workers are in another folder than the driver, and find no file of this name there."""
     monkeypatch.chdir(tmp_path)
