@@ -15,7 +15,9 @@ from imlp.accel import kernels
 from imlp.accel.chain import diagonals
 from imlp.couplings.schedule import parse
 from imlp.networks.outside import remember
-from imlp.spec import Chain, Conv, Patchify, Shared, Spec, Transpose
+from imlp.plot import PART_COLORS
+from imlp.spec import Chain, Conv, Local, Patchify, Shared, Spec, Transpose
+from imlp.spec.meter import PARTS
 
 CONV = Conv((1, 4, 4), 1, kernel=3, padding=1)
 KERNEL = np.arange(1.0, 10).reshape(1, 1, 3, 3)
@@ -109,26 +111,25 @@ def interpolation() -> Figure:
     kernel = init.prior_weight(CONV, rng=np.random.default_rng(1))
     for one, alpha in zip(axes, (0, 0.2, 0.5, 1), strict=True):
         one.imshow(reference.interpolate(dense, CONV, kernel, alpha), cmap="RdBu", vmin=-0.35, vmax=0.35)
-        share, _ = reference.measure(reference.interpolate(dense, CONV, kernel, alpha), CONV, kernel)
-        one.set_title(f"alpha {alpha:g}\nbias share {share:.2f}", fontsize=10)
+        shared = reference.measure(reference.interpolate(dense, CONV, kernel, alpha), CONV)["shared"]
+        one.set_title(f"alpha {alpha:g}\nshared {shared:.2f}", fontsize=10)
         one.set(xticks=[], yticks=[])
     return figure
 
 
 def meter() -> Figure:
-    """The bias share of a random matrix after one mixing, for every alpha and three image sizes."""
-    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
-    axes = figure.subplots()
-    alphas = np.linspace(0, 1, 41)
-    for size in (4, 8, 16):
-        spec = Conv((1, size, size), 1, kernel=3, padding=1)
+    """The three parts of a random matrix that is mixed once with a convolution, and once with a `Local` layer."""
+    figure, grid = _row(2, 3.6, width=10)
+    alphas, size = np.linspace(0, 1, 41), 8
+    conv = Conv((1, size, size), 1, kernel=3, padding=1)
+    towards = {"a convolution": conv, "a locally connected layer": Local(conv.in_shape, 1, kernel=3, padding=1)}
+    for axes, (title, spec) in zip(grid, towards.items(), strict=True):
         dense = init.dense_weight(spec, rng=np.random.default_rng(0))
-        kernel = init.prior_weight(spec, rng=np.random.default_rng(1))
-        shares = [reference.measure(reference.interpolate(dense, spec, kernel, a), spec, kernel)[0] for a in alphas]
-        axes.plot(alphas, shares, label=f"{size} x {size} pixels")
-    axes.set(xlabel="alpha, mixed once", ylabel="bias share", ylim=(0, 1.02), xlim=(0, 1))
-    axes.grid(alpha=0.3)
-    axes.legend()
+        small = init.prior_weight(spec, rng=np.random.default_rng(1))
+        found = reference.measure([reference.interpolate(dense, spec, small, a) for a in alphas], conv)
+        axes.stackplot(alphas, *(found[part] for part in PARTS), labels=PARTS, colors=PART_COLORS.values())
+        axes.set(xlabel="alpha, mixed once", ylabel="share of |W|²", ylim=(0, 1), xlim=(0, 1), title=f"towards {title}")
+    grid[1].legend(loc="center left", bbox_to_anchor=(1, 0.5), reverse=True)
     return figure
 
 

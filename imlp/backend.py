@@ -111,8 +111,11 @@ class Backend(Protocol[Array]):
     ) -> Model:
         """The model that `export` wrote."""
 
-    def measure(self, dense: Array, spec: Spec, weight: Any) -> tuple[Array, Array]:
-        """The bias meter: the share of `W` in the prior's subspace, and its distance from the prior's weight."""
+    def measure(self, dense: Array, spec: Spec, weight: Any = None) -> dict[str, Array]:
+        """The bias meter: which shares of `|W|^2` are `shared`, `local` and `outside`; `distance`, given a weight."""
+
+    def measure_random(self, spec: Spec) -> dict[str, float]:
+        """The three parts that a matrix of independent random numbers is expected to have."""
 
     def place(self, array: Any, *, device: Any = None) -> Array:
         """A NumPy array as the backend's own, on the device, in the type that it has."""

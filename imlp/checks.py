@@ -106,6 +106,13 @@ def dense_bias_fits(spec: Spec, shape: Sequence[int]) -> None:
         raise ArrayError(f"a bias of shape {tuple(shape)} for {spec}", f"it must be ({m_out},), or (lanes, {m_out})")
 
 
+def can_be_measured(spec: Spec) -> None:
+    """Refuse a layer that has no weight to project on."""
+    is_spec(spec)
+    if not spec.parameters:
+        raise ArrayError(f"{spec} has no weight to be measured by", "measure a layer that has one")
+
+
 def alphas(alpha: Any, lanes: int | None) -> list[float]:
     """`alpha` as one float per lane (one for a single matrix, `lanes` None), each within [0, 1]."""
     try:

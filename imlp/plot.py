@@ -18,6 +18,7 @@ SMALL = 64  # up to this many rows and columns every entry is drawn
 NUMBERED = 16  # and up to this many its number is written into it
 LEFT = 2e-5  # where alpha 0 stands on a logarithmic axis
 CELLS = 384  # a larger matrix is counted into at most this many cells per side
+PART_COLORS = {"shared": "#2b6cb0", "local": "#90cdf4", "outside": "#e2e8f0"}  # of the bias meter
 
 
 def matrix_figure(matrix: sparse.csr_array, spec: Spec, title: str) -> Figure:

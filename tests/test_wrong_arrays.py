@@ -92,7 +92,7 @@ def test_none_where_a_tensor_belongs():
         lambda: accel.interpolate(None, SPEC, weight, 0.5),
         lambda: accel.interpolate(dense, SPEC, None, 0.5),
         lambda: accel.project(None, SPEC),
-        lambda: accel.measure(dense, SPEC, None),
+        lambda: accel.measure(None, SPEC, weight),
         lambda: accel.to_numpy(None),
         lambda: accel.place(None),
         lambda: accel.place(np.array([Anything()])),
@@ -102,7 +102,7 @@ def test_none_where_a_tensor_belongs():
         lambda: accel.interpolate(dense.to_sparse(), SPEC, weight, 0.5),
         lambda: reference.matrix(SPEC, None),
         lambda: reference.project(None, SPEC),
-        lambda: reference.measure(ONES, SPEC, None),
+        lambda: reference.measure(None, SPEC, ONES),
         lambda: reference.loss_and_grads(reference.init(NETWORK, dense=False, seed=0), np.ones((1, 192)), None),
     ]
     for call in calls:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from imlp.accel.augment import batch
 from imlp.accel.kernels import describe
-from imlp.accel.meter import measure
+from imlp.accel.meter import measure, measure_random
 from imlp.accel.network import evaluate, export, forward, init, inject, loss_and_grads, restore, select, train_step
 from imlp.accel.verbs import adjoint, adjoint_bias, apply, expand_bias, interpolate, matrix, place, project, to_numpy
 
@@ -28,6 +28,7 @@ __all__ = [
     "loss_and_grads",
     "matrix",
     "measure",
+    "measure_random",
     "place",
     "project",
     "restore",

@@ -1,40 +1,96 @@
-"""The bias meter without the matrix: a number of the weight that fills `n` entries adds `n` times its square."""
+"""The bias meter without the matrix: only the entries of `W` that a prior fills are looked at one by one.
 
+A number of the weight that fills `n` entries adds `n` times its square to what is shared; what is outside is the rest
+of `|W|^2`. Sums that are subtracted are added up in float64, block by block: the rest may be tiny.
+"""
+
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from imlp import checks
 from imlp.accel import entries
 from imlp.accel.chain import has_diagonals
 from imlp.accel.verbs import arrays_of, check_tensor, project
-from imlp.accel.views import entries_filled
-from imlp.errors import ArrayError
+from imlp.accel.views import entries_filled, views
 from imlp.spec import Spec
+from imlp.spec.meter import random_parts
+
+BLOCK = 2**18  # numbers that are converted at once: few enough to stay in the cache
 
 
 @torch.no_grad()
-def measure(dense: Tensor, spec: Spec, weight: Any) -> tuple[Tensor, Tensor]:
-    """Share and distance of one matrix `(M_out, M_in)`, or of each lane of a stack, on their device.
+def measure(dense: Tensor, spec: Spec, weight: Any = None) -> dict[str, Tensor]:
+    """`shared`, `local` and `outside` of one matrix `(M_out, M_in)`, or of each lane of a stack, on their device.
+
+    Given the prior's weight, also `distance`.
 
     >>> from imlp.spec import Shared
-    >>> measure(torch.tensor([[1.0, 0.0], [0.0, 3.0]]), Shared(2, 1, 1), torch.tensor([[4.0]]))
-    (tensor(0.8000), tensor(0.5000))
+    >>> measure(torch.tensor([[1.0, 0.0], [0.0, 3.0]]), Shared(2, 1, 1))
+    {'shared': tensor(0.8000), 'local': tensor(0.2000), 'outside': tensor(0.)}
     """
     check_tensor(dense, "W")
+    checks.can_be_measured(spec)
     if dense.ndim == 3:  # one by one: a sum over a stack may round differently for another number of lanes
-        share, distance = zip(*(measure(lane, spec, weight) for lane in dense), strict=True)
-        return torch.stack(share), torch.stack(distance)
-    arrays = arrays_of(spec, weight, beside=dense)
-    if not arrays:
-        raise ArrayError(f"{spec} has no weight to be measured by", "measure a layer that has one")
+        lanes = [measure(lane, spec, weight) for lane in dense]
+        return {key: torch.stack([lane[key] for lane in lanes]) for key in lanes[0]}
+    dense = dense.resolve_neg()
+    arrays = {} if weight is None else arrays_of(spec, weight, beside=dense)
     found = spec.named(project(dense, spec))
-    if not has_diagonals(spec):
-        numbers, own = entries.flat(found), entries.flat(arrays)
-        kept = entries.filled(spec, found, like=dense)[1].square().sum()
+    if has_diagonals(spec):
+        (numbers,) = found.values()
+        shared = (numbers.square() * entries_filled(spec, dense.dtype, dense.device)).sum()
+        filled = views(dense, spec, numbers)
     else:
-        (numbers,), (own,) = found.values(), arrays.values()
-        kept = (numbers.square() * entries_filled(spec, dense.dtype, dense.device)).sum(tuple(range(-own.ndim, 0)))
-    whole = torch.linalg.vector_norm(dense, dim=(-2, -1)).square()
-    distance = torch.linalg.vector_norm(numbers - own, dim=tuple(range(-own.ndim, 0)))
-    return kept / whole, distance / torch.linalg.vector_norm(own)
+        place, values = entries.filled(spec, found, like=dense)
+        shared = values.square().sum()
+        filled = iter([(dense.view(-1)[place], values)])
+    whole = inside = local = torch.zeros((), dtype=_wide(dense), device=dense.device)
+    for own in dense.view(-1).split(BLOCK):
+        whole = whole + _square(own)
+    for own, numbers in (block for pair in filled for block in _blocks(*pair)):
+        inside, local = inside + _square(own), local + _square(own - numbers)
+    parts = {
+        "shared": shared / torch.linalg.vector_norm(dense).square(),
+        "local": (local / whole).to(dense.dtype),
+        "outside": ((whole - inside).clamp(min=0) / whole).to(dense.dtype),
+    }
+    if weight is None:
+        return parts
+    distance = torch.linalg.vector_norm(entries.flat(found) - entries.flat(arrays))
+    return {**parts, "distance": distance / torch.linalg.vector_norm(entries.flat(arrays))}
+
+
+def measure_random(spec: Spec) -> dict[str, float]:
+    """The expected parts of a matrix of independent random numbers, from the prior's geometry alone if it is known.
+
+    >>> from imlp.spec import Conv
+    >>> measure_random(Conv((1, 2, 2), 1, kernel=1))  # one number, in 4 of 16 entries
+    {'shared': 0.0625, 'local': 0.1875, 'outside': 0.75}
+    """
+    checks.can_be_measured(spec)
+    if has_diagonals(spec):
+        return random_parts(spec.rank, spec.nnz, spec.matrix_shape)
+    found = entries.host_map(spec)
+    return random_parts(found.rank, len(found.rows), spec.matrix_shape)
+
+
+def _blocks(own: Tensor, numbers: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Entries and the numbers that belong there, in parts of at most `BLOCK`."""
+    if own.numel() <= BLOCK:
+        yield own, numbers
+        return
+    axis = max(range(own.ndim), key=own.shape.__getitem__)
+    for halves in zip(own.tensor_split(2, axis), numbers.tensor_split(2, axis), strict=True):
+        yield from _blocks(*halves)
+
+
+def _square(numbers: Tensor) -> Tensor:
+    flat = numbers.to(_wide(numbers)).reshape(-1)
+    return flat.dot(flat)
+
+
+def _wide(numbers: Tensor) -> torch.dtype:
+    return torch.float32 if numbers.device.type == "mps" else torch.float64

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from imlp.accel import measure, project
+from imlp.accel import measure, measure_random, project
 from imlp.errors import ModuleError
 from imlp.nn.choice import Layers
 from imlp.nn.find import undisturbed
@@ -46,19 +46,19 @@ def project_(prior: nn.Module, model: nn.Module, *, layers: Layers = None, rest:
 
 
 @torch.no_grad()
-def bias_meter(model: nn.Module, prior: nn.Module, *, layers: Layers = None) -> Table:
-    """How much structure each dense layer holds.
+def bias_meter(model: nn.Module, prior: nn.Module | None = None, *, layers: Layers = None) -> Table:
+    """How much structure each dense layer holds, and which.
 
-    `share` is the part of `|W|^2` that lies in the prior's subspace, `random` what a random matrix has, `distance` how
-    far the nearest prior is from the prior's own weight, relative to that weight's norm.
+    `shared` is the part of `|W|^2` in the prior's subspace, `local` what else stands where a prior can be non-zero,
+    `outside` the rest. Given a prior, `distance` is how far the nearest one is from the prior's own weight, relative to
+    that weight's norm. `random_shared` and so on are the parts of a random matrix.
     """
     table = Table()
     for name, (dense, own) in pairs(model, prior, layers).items():
-        assert own is not None
-        weight, _ = prior_numbers(own, dense.spec, like=dense.weight)
-        share, distance = measure(dense.weight.detach(), dense.spec, weight)
-        m_out, m_in = dense.spec.matrix_shape
-        table[name] = {"share": float(share), "random": dense.spec.rank / (m_out * m_in), "distance": float(distance)}
+        weight = None if own is None else prior_numbers(own, dense.spec, like=dense.weight)[0]
+        found = {key: float(number) for key, number in measure(dense.weight.detach(), dense.spec, weight).items()}
+        of_random = {f"random_{part}": value for part, value in measure_random(dense.spec).items()}
+        table[name] = {**found, **of_random}
     return table
 
 

@@ -21,6 +21,7 @@ from imlp.accel import (
     expand_bias,
     interpolate,
     matrix,
+    measure_random,
     place,
     project,
     to_numpy,
@@ -36,8 +37,8 @@ from imlp.spec import Spec
 
 __all__ = [
     "adjoint", "adjoint_bias", "apply", "batch", "describe", "evaluate", "expand_bias", "export", "forward", "init",
-    "inject", "interpolate", "loss_and_grads", "matrix", "measure", "place", "project", "restore", "select", "to_numpy",
-    "train_step",
+    "inject", "interpolate", "loss_and_grads", "matrix", "measure", "measure_random", "place", "project", "restore",
+    "select", "to_numpy", "train_step",
 ]  # fmt: skip
 
 Watch = Callable[[str, Tensor], None]
@@ -189,9 +190,9 @@ def inject(
     return model
 
 
-def measure(dense: Tensor, spec: Spec, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Share and distance; a convolution of one dimension may have its weight in the shape that torch gives it."""
-    return measure_weight(dense, spec, weight.reshape(spec.weight_shape or ()))
+def measure(dense: Tensor, spec: Spec, weight: Tensor | None = None) -> dict[str, Tensor]:
+    """The bias meter; a convolution of one dimension may have its weight in the shape that torch gives it."""
+    return measure_weight(dense, spec, None if weight is None else weight.reshape(spec.weight_shape or ()))
 
 
 def select(model: Model, lanes: Sequence[int]) -> Model:

@@ -7,7 +7,7 @@ its paths (`diagonals`, `views`, `entries`, `kernels`, `rows`, `products`, `lane
 from typing import TYPE_CHECKING
 
 from imlp.reference.augment import batch
-from imlp.reference.meter import measure
+from imlp.reference.meter import measure, measure_random
 from imlp.reference.network import evaluate, export, forward, init, inject, loss_and_grads, restore, select, train_step
 from imlp.reference.verbs import (
     adjoint,
@@ -36,6 +36,7 @@ __all__ = [
     "loss_and_grads",
     "matrix",
     "measure",
+    "measure_random",
     "place",
     "project",
     "restore",

@@ -15,14 +15,15 @@ from imlp.train.state import State
 def measure_bias(
     backend: Any, network: Network, prior: Model, lanes: Model | None
 ) -> dict[str, dict[str, list[float]]]:
-    """The bias meter of every interpolated layer: share and distance per lane, and the share of a random matrix."""
+    """The bias meter of every interpolated layer, per lane, and what it shows of a random matrix."""
     found = {}
     for name in network.interpolated if lanes is not None else ():
         spec, key = network.layer(name).spec, f"{name}.weight"
         measured = backend.measure(lanes.parameters[key], spec, prior.weight_of(name, spec))  # type: ignore[union-attr]
-        share, distance = (backend.to_numpy(numbers).tolist() for numbers in measured)
-        m_out, m_in = spec.matrix_shape
-        found[name] = {"share": share, "random": [spec.rank / (m_out * m_in)] * len(share), "distance": distance}
+        own = {key: backend.to_numpy(numbers).tolist() for key, numbers in measured.items()}
+        of_random = {f"random_{part}": value for part, value in backend.measure_random(spec).items()}
+        found[name] = {**own, **{key: [value] * len(own["shared"]) for key, value in of_random.items()}}
+        found[name] |= {"share": own["shared"], "random": found[name]["random_shared"]}
     return found
 
 

@@ -62,7 +62,7 @@ def trained(name, chosen, dtype):
     found += [accel.forward(model, x), *accel.evaluate(model, x, y, batch=20), *accel.loss_and_grads(model, x, y)[:1]]
     for layer in network.interpolated:
         weights = (m.parameters[f"{layer}.weight"] for m in (model, prior))
-        found += accel.measure(next(weights), network.layer(layer).spec, next(weights))
+        found += accel.measure(next(weights), network.layer(layer).spec, next(weights)).values()
     found += [*model.parameters.values(), *model.first_moments.values(), *model.second_moments.values()]
     return [[accel.to_numpy(array[k]).tobytes() for array in found] for k in range(len(chosen))]
 

@@ -115,7 +115,7 @@ def test_same_padding_with_an_even_kernel(kind):
     dense = imlp.nn.densify(prior, image, init="prior")
     x = torch.randn(3, *image, dtype=torch.float64)
     torch.testing.assert_close(dense(x), prior(x), rtol=0, atol=1e-12)
-    assert imlp.nn.bias_meter(dense, prior)["0"]["share"] == pytest.approx(1)
+    assert imlp.nn.bias_meter(dense, prior)["0"]["shared"] == pytest.approx(1)
     model = imlp.nn.densify(prior, image)
     imlp.nn.interpolate_(model, prior, alpha=1)
     torch.testing.assert_close(model(x), prior(x), rtol=0, atol=1e-12)

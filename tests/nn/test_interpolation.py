@@ -14,6 +14,7 @@ import imlp.nn
 from imlp import networks
 from imlp.errors import AlphaError, ModuleError
 from imlp.nn import Interpolation
+from imlp.spec.meter import PARTS
 
 needs("accel")
 
@@ -55,12 +56,12 @@ def test_each_coupling_against_the_reference(coupling, rule):
 
 def test_self_pulls_towards_the_subspace_as_the_formula_says():
     model, prior = pair()
-    s, n, a = imlp.nn.bias_meter(model, prior)["0"]["share"], 4, 0.2
+    s, n, a = imlp.nn.bias_meter(model, prior)["0"]["shared"], 4, 0.2
     knob = Interpolation(model, None, a, coupling="self")
     for _ in range(n):
         knob.step()
     expected = s / (s + (1 - s) * (1 - a) ** (2 * n))
-    assert imlp.nn.bias_meter(model, prior)["0"]["share"] == pytest.approx(expected, abs=1e-12)
+    assert imlp.nn.bias_meter(model, prior)["0"]["shared"] == pytest.approx(expected, abs=1e-12)
 
 
 def test_training_the_cnn_pair_as_modules_is_training_it_with_accel():
@@ -164,9 +165,9 @@ def test_the_nearest_prior_the_meter_and_verify():
     assert list(table) == ["0", "2", "output"]
     assert max(row["error"] for row in table.values()) < 1e-14
     meter = imlp.nn.bias_meter(model, prior)
-    assert meter["0"]["share"] == pytest.approx(1)
+    assert meter["0"]["shared"] == pytest.approx(1)
     assert meter["0"]["distance"] == pytest.approx(0, abs=1e-12)
-    assert str(meter).splitlines()[0].split() == ["layer", "share", "random", "distance"]
+    assert str(meter).splitlines()[0].split() == ["layer", *PARTS, "distance", *(f"random_{part}" for part in PARTS)]
 
     with torch.no_grad():  # one entry of the second matrix that is wrong is found there, and not in the first
         model[2].weight[5, 9] += 1
@@ -176,8 +177,12 @@ def test_the_nearest_prior_the_meter_and_verify():
     spec, W = model[0].spec, model[0].weight.detach()
     kept = reference.matrix(spec, reference.project(W.numpy(), spec)).toarray()
     share = float((kept**2).sum() / W.square().sum())
-    assert imlp.nn.bias_meter(model, prior)["0"]["share"] == pytest.approx(share, abs=1e-12)
-    assert imlp.nn.bias_meter(model, prior)["0"]["random"] == 54 / math.prod(spec.matrix_shape)
+    assert imlp.nn.bias_meter(model, prior)["0"]["shared"] == pytest.approx(share, abs=1e-12)
+    assert imlp.nn.bias_meter(model, prior)["0"]["random_shared"] == 54 / math.prod(spec.matrix_shape)
+    alone = imlp.nn.bias_meter(model)["0"]  # without a prior: all but the distance
+    assert alone == {key: value for key, value in imlp.nn.bias_meter(model, prior)["0"].items() if key != "distance"}
+    assert sum(alone[part] for part in PARTS) == pytest.approx(1, abs=1e-12)
+    assert alone["random_outside"] == 1 - spec.nnz / math.prod(spec.matrix_shape)
 
 
 def test_pairs_that_do_not_fit_are_refused():
