@@ -1,13 +1,16 @@
 """Kill `sweep`, `search` and `reproduce` at random moments, here and on Ray: they must end with the same bits.
 
-    python tests/study/kill.py --kills 100                       # of each command, in one process
-    python tests/study/kill.py sweep search --engine ray --kills 100
+    python tests/study/kill.py --kills 100                          # of each command, in one process
+    python tests/study/kill.py --kills 100 --engine cluster         # on a Ray that is there already
+    python tests/study/kill.py sweep search --kills 10 --engine ray  # on a Ray that each command starts for itself
 
 A command is started and killed with SIGKILL again and again in one folder. Half of the kills fall into the first half
 second of a run. When it ends by itself, its files are compared with those of an undisturbed one, and it starts over in
-a new folder. On Ray either the driver is killed, after which every process must end by itself, or a worker. Every
-process that is started here works in one folder, by which those that are left over are found; a mark in their
-environment would not do, for Ray writes the names of its processes over it.
+a new folder. On Ray either the driver is killed or a worker. After a killed driver its workers must end by themselves,
+and so must its whole Ray if it has started one: that takes a minute, which is why a hundred kills are for a cluster.
+There the command is often given again while workers of the killed driver are still at work. Every process that is
+started here works in one folder, by which those that are left over are found; a mark in their environment would not do,
+for Ray writes the names of its processes over it.
 """
 
 import argparse
@@ -17,6 +20,7 @@ import random
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -24,13 +28,16 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = ("sweep", "search", "reproduce")
-ENGINES = ("local", "ray")
+ENGINES = ("local", "ray", "cluster")
 FIRST = 0.5  # seconds of a run
-PATIENCE = 180.0  # seconds in which everything must have ended after the driver of a Ray of its own
+PATIENCE = 180.0  # seconds in which everything must have ended after the driver
 RUN = re.compile("ray::(seed|batch)")  # how Ray names a worker that is at work on a run
+OF_CLUSTER = re.compile("ray::(IDLE|DashboardAgent|RuntimeEnvAgent)|(?!ray::)")  # what stays when a driver is gone
+START = "from ray.scripts.scripts import main; main()"  # the command `ray`
 WORKERS = 5  # killed at most while one driver lives: Ray gives a run up after ten
 EXPERIMENT = """
 title = "Killed"
@@ -64,13 +71,22 @@ class Failed(Exception):
 class Killer:
     """One command, killed again and again in folders below `place`."""
 
-    def __init__(self, command: str, engine: str, place: Path, *, seed: int = 0, epochs: int = 12):
+    def __init__(self, command: str, engine: str, place: Path, *, seed: int = 0):
         import tiny
 
+        epochs = 12 if engine == "local" else 5  # where starting takes longer, less of it is training
         self.engine, self.place = engine, place
         self.random, self.counts = random.Random(f"{command} {engine} {seed}"), Counter[str]()
-        self.working = place / "w"
+        self.working, self.temporary = place / "w", place / "t"
         self.working.mkdir()
+        self.temporary.mkdir()
+        self.environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")} | {
+            "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
+            "TMPDIR": str(self.temporary), "RAY_TMPDIR": str(self.temporary), "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_gcs_rpc_server_reconnect_timeout_s": "5",  # its agents look that long for a Ray that is gone
+        }  # fmt: skip
+        self.cluster: subprocess.Popen[bytes] | None = None
+        self.orphans: set[int] = set()  # workers whose driver was killed
         data = tiny.save_npz(place / "bars.npz")
         network = ["--options=width=64", "--options=strides=[1,2,2]"]
         training = [f"--data={data}", "--batch=20", "--lr=0.003", "--backend=reference", f"--epochs={epochs}"]
@@ -80,11 +96,35 @@ class Killer:
             "search": [*network, *training, "--trials=6", "--lanes-at-once=3", "--validation=0.25", "--seeds=2"],
             "reproduce": [str(place / "killed.toml"), "--no-report", "--lanes-at-once=2"],
         }
-        on_ray = ["--engine=ray", "--cpus-per-run=1"] if engine == "ray" else []
+        on_ray = ["--engine=ray", "--cpus-per-run=1"] if engine != "local" else []
         self.arguments = [command, *own[command], "--threads=1", "--no-verify", "--quiet", *on_ray]
+
+    def _start_cluster(self) -> None:
+        """Start Ray with one node, which only this machine can reach, and have the command use it."""
+        sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+        port, client = [one.getsockname()[1] for one in sockets]
+        for one in sockets:
+            one.close()
+        self.environment |= {
+            "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # listens on 127.0.0.1 only, on Linux as well
+            "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": os.urandom(32).hex(),
+        }  # fmt: skip
+        head = ["start", "--head", "--block", "--include-dashboard=false", "--num-cpus=2", f"--port={port}"]
+        memory = ["--object-store-memory=100000000", f"--temp-dir={self.temporary}"]
+        where = ["--node-ip-address=127.0.0.1", f"--ray-client-server-port={client}"]
+        self.cluster = self._popen([sys.executable, "-c", START, *head, *memory, *where], subprocess.DEVNULL)
+        end = time.monotonic() + PATIENCE
+        with socket.socket() as asked:
+            while asked.connect_ex(("127.0.0.1", port)) != 0:
+                if self.cluster.poll() is not None or time.monotonic() > end:
+                    raise Failed("Ray does not start")
+                time.sleep(0.1)
+        self.arguments.append(f"--address=127.0.0.1:{port}")
 
     def run(self, kills: int, say: Callable[[str], None]) -> Counter[str]:
         """Kill it so often, and show that all ends well; how often each way."""
+        if self.engine == "cluster":
+            self._start_cluster()
         begin = time.monotonic()
         process = self._start("whole")
         process.wait()
@@ -114,21 +154,15 @@ class Killer:
         return sum(count for what, count in self.counts.items() if what.startswith("killed"))
 
     def _start(self, folder: str) -> "subprocess.Popen[bytes]":
-        if self._processes():
+        if self.cluster is None and self._processes():
             raise Failed("the process before it is still there")
-        temporary = self.place / "t"
-        temporary.mkdir(exist_ok=True)
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-        environment |= {
-            "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
-            "TMPDIR": str(temporary), "RAY_TMPDIR": str(temporary), "RAY_USAGE_STATS_ENABLED": "0",
-            "RAY_gcs_rpc_server_reconnect_timeout_s": "5",  # its agents look that long for a Ray that is gone
-        }  # fmt: skip
         with open(self.place / "errors", "wb") as errors:
-            return subprocess.Popen(
-                [sys.executable, str(ROOT / "cli.py"), *self.arguments, f"--out={self.place / folder}"],
-                cwd=self.working, env=environment, stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True,
-            )  # fmt: skip
+            command = [sys.executable, str(ROOT / "cli.py"), *self.arguments, f"--out={self.place / folder}"]
+            return self._popen(command, errors)
+
+    def _popen(self, command: list[str], errors: Any) -> "subprocess.Popen[bytes]":
+        options: dict[str, Any] = {"cwd": self.working, "env": self.environment, "start_new_session": True}
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, **options)
 
     def _ended(self, process: "subprocess.Popen[bytes]") -> bool:
         return process.poll() is not None
@@ -148,7 +182,7 @@ class Killer:
             if self._ended(process):
                 return False
             time.sleep(0.002)
-        time.sleep(self.random.uniform(0, FIRST if early else seconds / 2))
+        time.sleep(self.random.uniform(0, FIRST if early else seconds / 3))
         return not self._ended(process)
 
     def _runs(self, folder: str) -> set[Path]:
@@ -167,29 +201,36 @@ class Killer:
 
     def _kill(self, process: "subprocess.Popen[bytes]", workers: int) -> bool:
         """Kill the command, or on Ray perhaps one of its workers instead."""
-        if self.engine == "ray" and workers > 0 and self.random.random() < 0.5:
-            found = [pid for pid in self._processes() if RUN.match(_name(pid))]
+        at_work = [pid for pid in self._processes() if RUN.match(_name(pid))]
+        if self.engine != "local" and workers > 0 and self.random.random() < 0.5:
+            found = [pid for pid in at_work if pid not in self.orphans]
             if not found:
                 return False
             _kill_process(self.random.choice(found))
             self.counts["killed workers"] += 1
             return True
-        if self.engine == "ray":
-            _kill_process(process.pid)
-            self.counts["killed drivers"] += 1
-        else:
+        if self.engine == "local":
             os.killpg(process.pid, signal.SIGKILL)
             self.counts["killed"] += 1
+        else:
+            _kill_process(process.pid)
+            self.counts["killed drivers"] += 1
+            self.orphans.update(at_work)
         process.wait()
-        self._check_nothing_left(PATIENCE)
+        if self.engine != "cluster" or self.random.random() < 0.5:
+            self._check_nothing_left(PATIENCE)
         return True
 
     def _check_nothing_left(self, seconds: float) -> None:
         end = time.monotonic() + seconds
-        while left := self._processes():
+        while left := [pid for pid in self._processes() if not self._stays(pid)]:
             if time.monotonic() > end:
                 raise Failed(f"still there after {seconds:g} s: {[_name(pid) for pid in left]}")
             time.sleep(0.05)
+
+    def _stays(self, pid: int) -> bool:
+        """Whether it is of the cluster, and not of a command."""
+        return self.cluster is not None and OF_CLUSTER.match(_name(pid)) is not None
 
     def _processes(self) -> list[int]:
         """Those alive that work in the folder of this killer; one that has ended works nowhere."""
@@ -204,6 +245,9 @@ class Killer:
 
     def end(self) -> None:
         """Leave no process behind, whatever has happened."""
+        if self.cluster is not None:
+            self.cluster.kill()
+            self.cluster.wait()
         while left := self._processes():
             for pid in left:
                 _kill_process(pid)
@@ -245,7 +289,8 @@ def kill(
         finally:
             killer.end()
     killed = ", ".join(f"{count} {what}" for what, count in sorted(counts.items()) if what != "ends")
-    return f"{command}, {engine}: {killed}; {counts['ends']} ends, all with the same bits"
+    where = {"local": "one process", "ray": "a Ray of its own", "cluster": "a Ray cluster"}[engine]
+    return f"{command}, {where}: {killed}; {counts['ends']} ends, all with the same bits"
 
 
 if __name__ == "__main__":

@@ -24,13 +24,13 @@ from imlp.train.run_reader import read_run
 BRIEF = tiny.config(epochs=2)
 
 
-@pytest.mark.parametrize("engine", ["local", "ray"])
+@pytest.mark.parametrize("engine", kill.ENGINES)
 @pytest.mark.parametrize("command", kill.COMMANDS)
 def test_a_command_killed_at_random_moments_ends_the_same(command, engine):
     """A few kills of each kind; IMLP_KILLS=100 asks for more. On Ray, which starts slowly, only when asked."""
     if command == "search":
         needs("optuna")
-    if engine == "ray":
+    if engine != "local":
         needs("ray")
     kills = int(os.environ.get("IMLP_KILLS", 2 if engine == "local" else 0))
     if not kills:
