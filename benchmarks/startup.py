@@ -3,13 +3,17 @@
 Run: python benchmarks/startup.py [--repeats 15]
 
 The fastest run of each counts: whatever else the machine does can only add to it. The second line is a Typer command
-with a single option and nothing of imlp: Typer loads what converts options when the first one is read.
+with a single option and nothing of imlp: from version 0.29 on, Typer loads pydantic when it reads the first option, and
+offers no way around it. Python's compiled files are kept in a temporary folder, whatever PYTHONDONTWRITEBYTECODE says.
 """
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from measure import console, interleaved, print_machine, run, table
 
@@ -24,17 +28,21 @@ COMMANDS = {
 }
 
 
-def _process(arguments: list[str]) -> Callable[[], object]:
-    return lambda: subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, check=True)
+def _process(arguments: list[str], cache: str) -> Callable[[], object]:
+    environment = os.environ | {"PYTHONPYCACHEPREFIX": cache, "PYTHONDONTWRITEBYTECODE": ""}
+    command = [sys.executable, *arguments]
+    return lambda: subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=True)
 
 
 def main(repeats: int = 15) -> None:
-    seconds = interleaved({name: _process(own) for name, own in COMMANDS.items()}, repeats=repeats)
+    with TemporaryDirectory() as cache:
+        seconds = interleaved({name: _process(own, cache) for name, own in COMMANDS.items()}, repeats=repeats)
     fastest = {name: min(values) for name, values in seconds.items()}
     made = table(f"the fastest of {repeats} processes", "process", "ms", "ratio")
     for name, value in fastest.items():
         made.add_row(name, f"{1e3 * value:.0f}", f"{value / fastest[LIBRARIES]:.2f}")
     print_machine()
+    console.print(f"typer {version('typer')}")
     console.print(made)
 
 

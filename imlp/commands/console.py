@@ -19,10 +19,13 @@ def steps(total: int, *, quiet: bool = False) -> Iterator[Any]:
 
     Use: `with steps(3) as step: step("building"); ...; step("writing"); ...`
     """
+    if quiet or not err.is_terminal:
+        yield lambda name: None
+        return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description:<12}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=err, transient=True, disable=quiet or not err.is_terminal) as progress:
+    with Progress(*columns, console=err, transient=True) as progress:
         task = progress.add_task("", total=total)
         begun = False
 

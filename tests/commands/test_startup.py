@@ -39,7 +39,16 @@ def test_help_imports_no_command():
 def test_a_matrix_needs_neither_the_trainer_nor_special_functions():
     found = imported("build-prior", "--kind", "patchify")
     assert "imlp.commands.build_prior" in found
-    assert not found & {"scipy.optimize", "scipy.special", "matplotlib", "torch", "PIL", "imlp.train", "imlp.explain"}
+    assert not found & {
+        "scipy.optimize",
+        "scipy.special",
+        "matplotlib",
+        "torch",
+        "PIL",
+        "rich.progress",
+        "imlp.train",
+        "imlp.explain",
+    }
 
 
 @pytest.mark.parametrize("name", COMMANDS)
