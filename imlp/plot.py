@@ -1,24 +1,29 @@
 """Pictures of matrices: the whole of one, and one row of it folded back into the shape of the input."""
 
 import io
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import MaxNLocator
 from scipy import sparse
 
 from imlp.explain import axis_names, in_shape, out_shape
 from imlp.files import write_whole
 from imlp.spec import Shape, Spec
+from imlp.spec.meter import PARTS
+
+Meters = Mapping[str, Mapping[str, Mapping[str, Any]]]  # by model, layer and part
 
 SMALL = 64  # up to this many rows and columns every entry is drawn
 NUMBERED = 16  # and up to this many its number is written into it
 LEFT = 2e-5  # where alpha 0 stands on a logarithmic axis
 CELLS = 384  # a larger matrix is counted into at most this many cells per side
 PART_COLORS = {"shared": "#2b6cb0", "local": "#90cdf4", "outside": "#e2e8f0"}  # of the bias meter
+UNKNOWN = "local or outside"
 
 
 def matrix_figure(matrix: sparse.csr_array, spec: Spec, title: str) -> Figure:
@@ -97,32 +102,69 @@ def _row(axes: Axes, matrix: sparse.csr_array, spec: Spec) -> None:
 
 
 def run_figure(rows: list[dict[str, Any]], measure: str, title: str) -> Figure:
-    """A run by epoch: accuracy of the prior and each lane, and how much inductive bias each lane holds."""
-    figure = Figure(figsize=(12, 5), layout="constrained")
-    left, right = figure.subplots(1, 2)
+    """A run: accuracy of the prior and each lane by epoch, and what each layer of each lane holds at the end."""
+    last = {name: own[-1] for name, own in _by_name(rows).items()}
+    meters = {name: row["bias"] for name, row in last.items() if row.get("bias")}
+    figure = Figure(figsize=(13 if meters else 7, _meter_height(meters, 5.0)), layout="constrained")
+    left_half: Figure | SubFigure = figure
+    if meters:
+        left_half, right_half = figure.subfigures(1, 2, width_ratios=(1, 1.15))  # type: ignore[misc]
+        draw_meters(right_half, meters)
+    left = left_half.subplots()
     for name, own in _by_name(rows).items():
         epochs = [row["epoch"] for row in own]
-        style = {"color": "black", "linestyle": "--"} if own[0]["lane"] == "prior" else {}
-        (line,) = left.plot(
-            epochs, [100 * row["test_accuracy"] for row in own], label=name, marker="o", markersize=3, **style
-        )
-        if own[0]["lane"] == "prior" or not own[0]["bias"]:
-            continue
-        shares = [[found["share"] for found in row["bias"].values()] for row in own]
-        right.plot(epochs, np.mean(shares, axis=1), color=line.get_color(), label=name, marker="o", markersize=3)
-    lane = next((row for row in rows if row.get("bias")), None)
-    if lane is not None:
-        random = np.mean([found["random"] for found in lane["bias"].values()])
-        right.axhline(random, color="grey", linestyle=":", label="random matrices")
+        style: dict[str, Any] = {"color": "black", "linestyle": "--"} if own[0]["lane"] == "prior" else {}
+        accuracies = [100 * row["test_accuracy"] for row in own]
+        left.plot(epochs, accuracies, label=name, marker="o", markersize=3, **style)
     left.set(xlabel="epoch", ylabel=f"{measure}, %", title="accuracy after mixing")
-    right.set(xlabel="epoch", ylabel="share of |W|^2 in the prior's subspace", ylim=(0, 1.03))
-    right.set_title("bias meter, mean over layers")
-    for axes in (left, right):
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-        axes.grid(alpha=0.3)
-        axes.legend()
+    left.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    left.grid(alpha=0.3)
+    left.legend()
     figure.suptitle(title)
     return figure
+
+
+def meter_figure(meters: Meters, title: str) -> Figure:
+    """The bias meter of each model after its last epoch, by layer."""
+    figure = Figure(figsize=(9, _meter_height(meters, 2.0)), layout="constrained")
+    draw_meters(figure, meters)
+    figure.suptitle(title, fontsize=10)
+    return figure
+
+
+def draw_meters(figure: Figure | SubFigure, meters: Meters, *, columns: int = 3) -> None:
+    """Stacked bars: a panel for a random matrix and each model, a bar for each layer, its parts from left to right.
+
+    What runs of older versions do not tell apart is hatched.
+    """
+    first = next(iter(meters.values()))
+    random = {layer: {part: own.get(f"random_{part}") for part in PARTS} for layer, own in first.items()}
+    panels = {"random matrix": random, **meters}
+    rows = -(-len(panels) // columns)
+    grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flatten()
+    for axes, (title, layers) in zip(grid, panels.items(), strict=False):
+        places, left = range(len(layers)), np.zeros(len(layers))
+        for part, colour in PART_COLORS.items():
+            shares = np.array([own.get(part) or 0 for own in layers.values()])
+            axes.barh(places, shares, left=left, color=colour, label=part)
+            left += shares
+        if (left < 0.999).any():
+            axes.barh(places, 1 - left, left=left, color="white", edgecolor="#a0aec0", hatch="//", label=UNKNOWN)
+        axes.set_yticks(places, layers, fontsize=8)
+        axes.set(xlim=(0, 1), xticks=(0, 0.5, 1), ylim=(len(layers) - 0.5, -0.5))
+        axes.set_title(title, fontsize=8)
+    for axes in grid[len(panels) :]:
+        axes.set_axis_off()
+    for axes in grid[max(0, len(panels) - columns) : len(panels)]:
+        axes.tick_params(labelbottom=True, labelsize=8)
+        axes.set_xlabel("share of |W|²", fontsize=8)
+    handles = {text: handle for axes in grid for handle, text in zip(*axes.get_legend_handles_labels(), strict=True)}
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=len(handles), fontsize=9)
+
+
+def _meter_height(meters: Meters, least: float) -> float:
+    layers = max((len(own) for own in meters.values()), default=0)
+    return max(least, 1.2 + -(-(1 + len(meters)) // 3) * (0.5 + 0.22 * layers))
 
 
 def search_figure(content: dict[str, Any]) -> Figure:

@@ -91,3 +91,15 @@ def assert_same_outcome(one: Path, other: Path) -> None:
     assert arrays.keys() == other_arrays.keys()
     for name, array in arrays.items():
         assert array.tobytes() == other_arrays[name].tobytes(), name
+
+
+def in_old_form(rows):
+    """Rows as they were before the bias meter told local from outside."""
+
+    def old(own):
+        return {"share": own["shared"], "random": own["random_shared"], "distance": own["distance"]}
+
+    return [
+        {**row, "bias": {layer: old(own) for layer, own in row["bias"].items()}} if "bias" in row else row
+        for row in rows
+    ]

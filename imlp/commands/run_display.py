@@ -10,8 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from imlp.commands.console import err, out
+from imlp.spec.meter import PARTS
 from imlp.train.callbacks import Callback, Row
 from imlp.train.loop import Trainer
+from imlp.train.run_reader import meter_of
 
 SHOWN = 14  # epochs in the live table; earlier ones scroll out of it, and stay in metrics.jsonl
 
@@ -111,24 +113,42 @@ def accuracy_table(titles: list[str], epochs: list[list[Row]]) -> Table:
 
 
 def result_table(result: dict[str, Any], prior_name: str) -> Table:
-    """The end of a run: each model's test accuracy after and before the last mixing, its loss, its mean bias share."""
+    """The end of a run: each model's test accuracy after and before the last mixing, and its loss."""
     table = Table(title=f"{result['network']} on {result['data']}, {result['epochs']} epochs", title_justify="left")
     table.add_column("model", min_width=18, overflow="fold")
     validated = any("validation_accuracy" in row for row in result["models"])
-    columns = ("parameters", "accuracy, %", "unmixed, %", "loss", "bias")
+    columns = ("parameters", "accuracy, %", "unmixed, %", "loss")
     for column in (*columns, "validation, %") if validated else columns:
         table.add_column(column, justify="right")
     for row in result["models"]:
         prior = row["lane"] == "prior"
         parameters = result["parameters"]["prior" if prior else "dense"]
         before = "" if prior else f"{100 * row['test_accuracy_before']:.2f}"
-        shares = [found["share"] for found in row.get("bias", {}).values()]
-        share = f"{sum(shares) / len(shares):.3f}" if shares else ""
         accuracy = f"{100 * row['test_accuracy']:.2f}"
         name = prior_name if prior else row["name"]
         held_out = [f"{100 * row['validation_accuracy']:.2f}"] if validated else []
-        table.add_row(name, f"{parameters:,}", accuracy, before, f"{row['test_loss']:.3f}", share, *held_out)
+        table.add_row(name, f"{parameters:,}", accuracy, before, f"{row['test_loss']:.3f}", *held_out)
     for stop in result["stopped"]:
         where = f"epoch {stop['epoch']}, step {stop['step']}"
-        table.add_row(f"lane {stop['lane']}", "", stop.get("reason", "stopped"), "", where, "")
+        table.add_row(f"lane {stop['lane']}", "", stop.get("reason", "stopped"), "", where)
+    return table
+
+
+def meter_table(result: dict[str, Any]) -> Table | None:
+    """The bias meter at the end of a run: a line per model and layer, and what it shows of a random matrix."""
+    found: list[tuple[str, dict[str, Any]]] = [
+        (row["name"], meter_of(row)) for row in result["models"] if row.get("bias")
+    ]
+    if not found:
+        return None
+    random = {layer: {part: own.get(f"random_{part}") for part in PARTS} for layer, own in found[0][1].items()}
+    table = Table(title="which part of |W|² is shared, local and outside", title_justify="left")
+    table.add_column("model", overflow="fold")
+    table.add_column("layer", overflow="fold")
+    for part in PARTS:
+        table.add_column(part, justify="right")
+    for name, layers in [("random matrix", random), *found]:
+        for n, (layer, own) in enumerate(layers.items(), start=1):
+            cells = ["" if (share := own.get(part)) is None else f"{share:.4f}" for part in PARTS]
+            table.add_row(name if n == 1 else "", layer, *cells, end_section=n == len(layers))
     return table

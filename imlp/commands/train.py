@@ -100,6 +100,8 @@ def train(
 
 
 def print_result(result: dict[str, Any], folder: Path) -> None:
+    if (meter := display.meter_table(result)) is not None:
+        out.print(meter)
     out.print(display.result_table(result, f"{PRIORS.get(result['network'], result['network'])} (prior)"))
     out.print(f"files: {folder}/ (config.toml, metrics.jsonl, result.json, checkpoint/)", soft_wrap=True)
     out.print(f"draw them: python cli.py plot {folder}", soft_wrap=True)

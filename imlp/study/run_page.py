@@ -68,8 +68,8 @@ def run_page(run: Run) -> str:
         matrices=_matrices(run, names),
         charts="".join(_charts(run, names)),
         charts_caption=(
-            "First the accuracy by epoch, then the bias meter: the share of |W|² that lies in the subspace of "
-            "structured layers, as a mean over the layers; the dotted line is the share of random matrices."
+            "First the accuracy by epoch, then the bias meter after the last: each bar is a layer's |W|². Shared is "
+            "the part that is a structured layer, local what else stands where one can be non-zero, outside the rest."
         ),
         footer=(
             f"{escape(settings)}. Made with imlp: <code>{escape(command)}</code>. The idea: "
@@ -100,14 +100,13 @@ def _lead(rows: Sequence[dict[str, Any]], names: dict[Any, str], prior: str) -> 
 def _table(rows: Sequence[dict[str, Any]], names: dict[Any, str]) -> str:
     lines = []
     for row in sorted(rows, key=lambda row: row["lane"] == "prior"):
-        share = np.mean([own["share"] for own in row["bias"].values()]) if row.get("bias") else None
         accuracy = 100 * row["test_accuracy"]
         lines.append(
             f'<tr class="{"prior" if row["lane"] == "prior" else ""}"><th scope="row">{escape(names[row["lane"]])}</th>'
-            f'<td class="bar"><span style="width:{accuracy:.1f}%"></span></td><td class="number">{accuracy:.1f} %</td>'
-            f'<td class="number wide">{"" if share is None else f"{share:.2f}"}</td></tr>'
+            f'<td class="bar"><span style="width:{accuracy:.1f}%"></span></td>'
+            f'<td class="number">{accuracy:.1f} %</td></tr>'
         )
-    head = '<th>network</th><th></th><th class="number">accuracy</th><th class="number wide">bias share</th>'
+    head = '<th>network</th><th></th><th class="number">accuracy</th>'
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
 
 
@@ -176,47 +175,33 @@ def _png(values: np.ndarray) -> bytes:
 
 
 def _charts(run: Run, names: dict[Any, str]) -> list[str]:
+    """The accuracy by epoch, and what each layer holds after the last."""
     from matplotlib import colormaps
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
+    from imlp.plot import draw_meters
     from imlp.study.report.figures import written
 
     lanes = [lane for lane in names if lane != "prior"]
-    found: list[str] = []
-    handles: tuple[list[Any], list[Any]] = ([], [])
-    for what in ("accuracy", "bias share"):
-        figure = Figure(figsize=(5.4, 4.1), layout="constrained")
-        axes = figure.subplots()
-        for lane, name in names.items():
-            rows = run.of(lane)
-            shade = lanes.index(lane) / max(1, len(lanes) - 1) if lane != "prior" else 0.0
-            colour = "black" if lane == "prior" else colormaps["plasma"](0.85 * shade)
-            if what == "bias share" and not rows[0].get("bias"):
-                continue
-            values = [
-                100 * row["test_accuracy"]
-                if what == "accuracy"
-                else np.mean([own["share"] for own in row["bias"].values()])
-                for row in rows
-            ]
-            style = ":" if lane == "prior" else "-"
-            epochs = [row["epoch"] for row in rows]
-            axes.plot(epochs, values, linestyle=style, color=colour, label=name, marker="o", markersize=3)
-        if what == "bias share":
-            own = next(row for row in run.rows if row.get("bias"))
-            axes.axhline(float(np.mean([o["random"] for o in own["bias"].values()])), color="grey", linestyle=":")
-            axes.set_ylim(0, 1.03)
-        axes.set(xlabel="epoch", ylabel=f"{run.measure}, %" if what == "accuracy" else "bias share")
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-        axes.grid(alpha=0.25)
-        if what == "accuracy":
-            handles = axes.get_legend_handles_labels()
-        else:
-            axes.legend(*handles, fontsize=9, loc="center right")  # where the lines leave room
-        text = f"{what} by epoch; the last values are in the table above"
-        found.append(f'<img src="{_uri("svg+xml", written(figure)["svg"])}" alt="{text}">')
-    return found
+    curves, meter = (Figure(figsize=(5.4, 4.6), layout="constrained") for _ in range(2))
+    axes = curves.subplots()
+    for lane, name in names.items():
+        rows = run.of(lane)
+        shade = lanes.index(lane) / max(1, len(lanes) - 1) if lane != "prior" else 0.0
+        colour, style = ("black", ":") if lane == "prior" else (colormaps["plasma"](0.85 * shade), "-")
+        epochs, values = [row["epoch"] for row in rows], [100 * row["test_accuracy"] for row in rows]
+        axes.plot(epochs, values, linestyle=style, color=colour, label=name, marker="o", markersize=3)
+    axes.set(xlabel="epoch", ylabel=f"{run.measure}, %")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    axes.grid(alpha=0.25)
+    curves.legend(loc="outside lower center", ncols=2, fontsize=9)
+    figures = {"accuracy by epoch; the last values are in the table above": curves}
+    meters = {names[lane]: found for lane in lanes if (found := run.of(lane)[-1]["bias"])}
+    if meters:
+        draw_meters(meter, meters, columns=2)
+        figures["bias meter by layer: which part is shared, local and outside"] = meter
+    return [f'<img src="{_uri("svg+xml", written(own)["svg"])}" alt="{text}">' for text, own in figures.items()]
 
 
 def _uri(kind: str, content: bytes) -> str:

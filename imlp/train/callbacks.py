@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
+from imlp.spec.meter import PARTS
+
 if TYPE_CHECKING:
     from imlp.train.loop import Trainer
 
@@ -47,7 +49,8 @@ class TensorBoard(Callback):
             for key in ("test_accuracy", "test_loss", "train_loss"):
                 self.writer.add_scalar(f"{key}/{name}", row[key], row["epoch"])
             for layer, found in row.get("bias", {}).items():
-                self.writer.add_scalar(f"bias share {layer}/{name}", found["share"], row["epoch"])
+                for part in PARTS:
+                    self.writer.add_scalar(f"bias {part} {layer}/{name}", found[part], row["epoch"])
         self.writer.flush()
 
     def ended(self, trainer: "Trainer", result: dict[str, Any]) -> None:

@@ -23,7 +23,6 @@ def measure_bias(
         own = {key: backend.to_numpy(numbers).tolist() for key, numbers in measured.items()}
         of_random = {f"random_{part}": value for part, value in backend.measure_random(spec).items()}
         found[name] = {**own, **{key: [value] * len(own["shared"]) for key, value in of_random.items()}}
-        found[name] |= {"share": own["shared"], "random": found[name]["random_shared"]}
     return found
 
 

@@ -9,12 +9,15 @@ from typing import Any
 
 from imlp.errors import ImlpError, RunError
 from imlp.files import check_path, parse_json, reason, shown
+from imlp.spec.meter import PARTS
 from imlp.train.callbacks import Row
 from imlp.train.config import Config
 from imlp.train.run_folder import RunFolder
 
 NUMBER = int | float
 RUN_AGAIN = "run it again, or leave its folder out"
+METER = {f"{of}{part}": NUMBER for of in ("", "random_") for part in PARTS}
+OLD_METER = {"share": NUMBER, "random": NUMBER, "distance": NUMBER}  # before it told local from outside
 HELD_OUT = re.compile(r" \(validation [^()]+\)$")  # how the name of data ends that a search judges by
 
 
@@ -55,7 +58,7 @@ def read_run(folder: Path) -> Run:
         raise ForeignError(problem, error.remedy) from error
     finished, numbers = files.is_finished, range(len(config.lanes))
     model = {"lane": ("prior", *numbers), "test_accuracy": NUMBER}
-    lane = {**model, "epoch": int, "bias": {...: {"share": NUMBER, "random": NUMBER, "distance": NUMBER}}}
+    lane = {**model, "epoch": int, "bias": {...: lambda own: OLD_METER if _is_old(own) else METER}}
     environment = {"command": str, "started": str}
     pruned = {"lane": tuple(numbers), "epoch": int}
     result = {
@@ -63,14 +66,32 @@ def read_run(folder: Path) -> Run:
         "stopped": [lambda stop: pruned if "reason" in stop else {**pruned, "step": int, "layer": str}],
         "parameters": {"prior": int, "dense": int},
     }
+    rows = _lines(files.metrics, lambda row: {**model, "epoch": int} if row.get("lane") == "prior" else lane)
     return Run(
         folder=folder,
         config=config,
-        rows=_lines(files.metrics, lambda row: {**model, "epoch": int} if row.get("lane") == "prior" else lane),
+        rows=[{**row, "bias": meter_of(row)} if "bias" in row else row for row in rows],
         times=_lines(files.times, {...: NUMBER}),
         env=read_json(files.environment, environment) if finished or files.environment.exists() else {},
         result=read_json(files.result, result) if finished else None,
     )
+
+
+def meter_of(row: Row) -> dict[str, dict[str, float]]:
+    """The bias meter of a row by layer, with today's keys; rows of older versions know only what is shared.
+
+    >>> meter_of({"lane": 0, "bias": {"conv1": {"share": 0.5, "random": 0.25, "distance": 2.0}}})
+    {'conv1': {'shared': 0.5, 'distance': 2.0, 'random_shared': 0.25}}
+    """
+
+    def current(own: dict[str, float]) -> dict[str, float]:
+        return {"shared": own["share"], "distance": own["distance"], "random_shared": own["random"]}
+
+    return {layer: current(own) if _is_old(own) else own for layer, own in row.get("bias", {}).items()}
+
+
+def _is_old(measured: dict[str, float]) -> bool:
+    return "share" in measured and "shared" not in measured
 
 
 class ForeignError(RunError):

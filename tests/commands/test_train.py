@@ -1,6 +1,7 @@
 """`train` and `plot` as a user sees them."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from conftest import needs
 from typer.testing import CliRunner
 
 from imlp.cli import app
+from imlp.spec.meter import PARTS
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "train"))
 import tiny
@@ -49,6 +51,12 @@ def test_a_run_prints_lines_then_a_table_then_where_the_files_are(data):
     assert "S-CNN (prior)" in result.stdout
     assert "I-MLP alpha 0.5, every step" in result.stdout
     (folder,) = Path("runs").iterdir()
+    models = json.loads((folder / "result.json").read_text())["models"]
+    for layer, own in models[2]["bias"].items():  # the meter by layer, and a random matrix before all lanes
+        for of in ("random_", ""):
+            assert re.search(
+                rf"\b{layer} +. +" + " +. +".join(f"{own[of + part]:.4f}" for part in PARTS), result.stdout
+            )
     assert folder.name.startswith("cnn-bars.npz-")
     assert f"python cli.py plot {folder}" in result.stdout
     drawn = CliRunner().invoke(app, ["plot", str(folder)])
@@ -125,6 +133,10 @@ def test_tensorboard(data):
     rows = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
     found = [event.value for event in events.Scalars("test_accuracy/prior")]
     assert found == pytest.approx([row["test_accuracy"] for row in rows if row["lane"] == "prior"])
+    lane = [row for row in rows if row["lane"] == 0]
+    for part in PARTS:
+        found = [event.value for event in events.Scalars(f"bias {part} conv1/0 {lane[0]['name']}")]
+        assert found == pytest.approx([row["bias"]["conv1"][part] for row in lane])
 
 
 @pytest.mark.parametrize(

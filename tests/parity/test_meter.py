@@ -156,6 +156,17 @@ def test_the_cnn_pair_of_the_paper():
     assert np.mean([parts["shared"] for parts in found.values()]) == pytest.approx(0.119, abs=5e-4)
 
 
+def test_sums_over_millions_of_entries_in_float32():
+    """A large first layer, mostly tiny numbers: float32 throughout would be wrong in the fourth digit."""
+    spec = networks.make("cnn").layer("conv1").spec
+    numbers = Numbers(spec, torch.float32)
+    dense = accel.interpolate(numbers.torch("dense") / 50, spec, numbers.torch("weight"), 0.9)
+    found, exact = accel.measure(dense, spec), accel.measure(dense.double(), spec)
+    for part in PARTS:
+        assert float(found[part]) == pytest.approx(float(exact[part]), rel=1e-6)
+    assert sum(float(found[part]) for part in PARTS) == pytest.approx(1, abs=3e-7)
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_what_cannot_be_measured(backend):
     backend = BACKENDS[backend]

@@ -24,7 +24,9 @@ from typer.testing import CliRunner
 
 from imlp.cli import app
 from imlp.errors import ImlpError
+from imlp.plot import run_figure
 from imlp.reference import matrix
+from imlp.spec.meter import PARTS
 from imlp.study.optuna_search import Search
 from imlp.study.report import figures, make, tables, write
 from imlp.study.report.gather import gather
@@ -36,7 +38,7 @@ from imlp.train.callbacks import Callback
 from imlp.train.config import Lane
 from imlp.train.export import parameters
 from imlp.train.loop import Interrupted
-from imlp.train.run_reader import find_runs
+from imlp.train.run_reader import find_runs, read_run
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = "</script><img src=x onerror=alert(1)>&\"' $x_1$ 100%"
@@ -191,10 +193,64 @@ def test_epochs_and_bias_are_means_over_the_seeds(runs, written):
     last = [next(row for row in own if row["epoch"] == 3 and row["lane"] == 4) for own in rows]
     bias = read_csv(written.with_suffix("") / "first-arm-bias.csv")
     (found,) = [row for row in bias if (row["model"], row["layer"]) == ("I-MLP alpha 0.1", "conv2")]
-    assert float(found["share"]) == pytest.approx(sum(row["bias"]["conv2"]["share"] for row in last) / 2)
-    assert float(found["distance to the prior"]) == pytest.approx(
-        sum(row["bias"]["conv2"]["distance"] for row in last) / 2
-    )
+    for part in (*PARTS, "distance"):
+        title = "distance to the prior" if part == "distance" else part
+        assert float(found[title]) == pytest.approx(sum(row["bias"]["conv2"][part] for row in last) / 2)
+    for part in PARTS:
+        assert float(found[f"{part} in a random matrix"]) == last[0]["bias"]["conv2"][f"random_{part}"]
+
+
+def write_old_rows(path):
+    rows = tiny.in_old_form([json.loads(line) for line in path.read_text().splitlines()])
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return rows
+
+
+def test_runs_of_older_versions_show_what_is_shared(runs, tmp_path):
+    """Alone, and beside a run of today: a mean over seeds is blank where one of them does not know it."""
+    for seed in (0, 1):
+        shutil.copytree(runs / "main" / f"seed{seed}", tmp_path / "both" / f"seed{seed}", symlinks=True)
+    old = write_old_rows(tmp_path / "both" / "seed1" / "metrics.jsonl")
+    shutil.copytree(tmp_path / "both" / "seed1", tmp_path / "alone" / "seed1")
+    for folder in ("alone", "both"):
+        (arm,) = gather(arms_of(find_runs([tmp_path / folder])))
+        model = arm.models[-1]
+        assert model.parts["local"][0] == model.parts["outside"][0] == [None] * 3
+        shares = [row["bias"]["conv1"]["share"] for row in old if row["name"] == model.title]
+        if folder == "alone":
+            assert model.parts["shared"][0] == shares
+            assert model.random["shared"][0] == old[1]["bias"]["conv1"]["random"]
+            assert model.random["local"] == [None] * 3
+        assert None not in model.parts["shared"][0]
+        report = make([tmp_path / folder])
+        (row, *_) = [row for row in rows_of(report, "bias") if row["layer"] == "conv1"]
+        assert row["shared"]
+        assert row["local"] == row["outside"] == ""
+    assert "local or outside" in "".join(text.get_text() for text in meters(tmp_path / "alone" / "seed1"))
+
+
+def rows_of(report, name):
+    (content,) = [content for file, content in report.files.items() if file.endswith(f"-{name}.csv")]
+    return list(csv.DictReader(io.StringIO(content.decode())))
+
+
+def meters(folder):
+    figure = run_figure(read_run(folder).rows, "test accuracy", "old")
+    return figure.subfigs[1].legends[0].get_texts()
+
+
+def test_the_figures_show_every_layer_of_every_lane(runs):
+    """A bar per layer, cut at the parts: their lengths are the numbers of the last epoch."""
+    folder = runs / "main" / "seed0"
+    figure = run_figure(read_run(folder).rows, "test accuracy", "a run")
+    last = read_run(folder).result["models"][1:]
+    first, *panels = [axes for axes in figure.subfigs[1].axes if axes.patches]
+    assert len(panels) == len(last) == len(LANES)
+    for axes, prefix, row in zip([first, *panels], ["random_", *[""] * len(last)], [last[0], *last], strict=True):
+        widths = np.reshape([bar.get_width() for bar in axes.patches], (3, 3))
+        expected = [[own[prefix + part] for own in row["bias"].values()] for part in PARTS]
+        np.testing.assert_allclose(widths, expected, atol=1e-12)
+    assert [text.get_text() for text in first.get_yticklabels()] == list(last[0]["bias"])
 
 
 def test_series_share_alpha_0_and_differ_in_alpha_alone(runs):
@@ -637,10 +693,14 @@ def test_a_run_that_lacks_a_key_is_refused_by_the_name_of_the_file(runs, tmp_pat
 
     rows = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
     of_model = {"lane", "test_accuracy"}
-    meter = {
-        f"bias.{layer}{of}" for layer in ("conv1", "conv2", "conv3") for of in ("", ".share", ".random", ".distance")
-    }
+    keys = ["", *(f".{of}{part}" for of in ("", "random_") for part in PARTS)]  # the distance needs a prior
+    meter = {f"bias.{layer}{key}" for layer in ("conv1", "conv2", "conv3") for key in keys}
     assert refused(path / "metrics.jsonl", rows, read) == {"epoch", "bias"} | of_model | meter
+    old = write_old_rows(path / "metrics.jsonl")
+    meter = {f"bias.{layer}{key}" for layer in ("conv1", "conv2", "conv3") for key in ("", ".random", ".distance")}
+    meter |= {f"bias.{layer}.share" for layer in ("conv1", "conv2", "conv3")}  # then it is no row of either version
+    found = {name.replace(".shared", ".share") for name in refused(path / "metrics.jsonl", old, read)}
+    assert found == {"epoch", "bias"} | of_model | meter
     prior = [row for row in rows if row["lane"] == "prior"]
     assert refused(path / "metrics.jsonl", prior, read) == {"epoch"} | of_model
     result = json.loads((path / "result.json").read_text())
@@ -759,7 +819,7 @@ def test_the_charts_are_drawn(shown):
     assert "the paper, alpha 0.01: 51.50 ± 0.86 %" in titles
     assert any(title.startswith("every step, alpha 0.01: ") for title in titles)
     assert shown.locator("#first-arm-epochs-chart .curve").count() == 1 + len(LANES)
-    assert shown.locator("#first-arm-bias-chart .cell").count() == 3 * 3
+    assert shown.locator("#first-arm-bias-chart .cell").count() == 3 * (3 + 1)  # layers, epochs and a random matrix
 
 
 def test_choosing_lanes_changes_the_chart(shown):
@@ -788,9 +848,21 @@ def test_arrow_keys_read_out_an_epoch(shown, written):
 def test_choosing_a_lane_changes_the_bias_meter(shown):
     chart = shown.locator("#first-arm-bias-chart")
     chart.get_by_label("Lane").select_option(label="I-MLP alpha 1, every step")
-    assert all(": 1.0000 (" in title for title in chart.locator(".cell title").all_text_contents())
+    titles = chart.locator(".cell title").all_text_contents()
+    measured = [title for title in titles if "epoch" in title]
+    assert len(measured) == 9
+    assert all(title.endswith(": shared 1.0000, local 0.0000, outside 0.0000") for title in measured)
+    assert chart.locator(".legend").inner_text().split() == ["shared", "local", "outside"]
+    chart.get_by_label("Lane").select_option(label="S-MLP (alpha 0)")
+    for drawn, title in zip(
+        chart.locator(".cell").all(), chart.locator(".cell title").all_text_contents(), strict=True
+    ):
+        shares = dict(zip(PARTS, map(float, re.findall(r"0\.\d+", title)), strict=True))
+        heights = [float(part.get_attribute("height")) for part in drawn.locator("rect").all()]
+        assert [height / sum(heights) for height in heights] == pytest.approx(list(shares.values()), abs=1e-4)
+    chart.get_by_label("Lane").select_option(label="I-MLP alpha 1, every step")
     chart.get_by_label("Shown").select_option(label="distance to the prior")
-    assert all(": 0.0000 (" in title for title in chart.locator(".cell title").all_text_contents())
+    assert all(title.endswith(": 0.0000") for title in chart.locator(".cell title").all_text_contents())
 
 
 def test_tables_sort_by_mouse_and_keyboard(shown):

@@ -10,6 +10,7 @@ from conftest import needs
 
 from imlp import augment, reference
 from imlp.errors import ConfigError, RunError
+from imlp.spec.meter import PARTS
 from imlp.train import checkpoint
 from imlp.train.callbacks import Callback
 from imlp.train.images import STREAM_OF_CROPS, STREAM_OF_ORDER
@@ -218,11 +219,15 @@ def test_the_bias_meter_rises_with_alpha(tmp_path):
     trainer = tiny.run(tmp_path, lanes=tiny.lanes(0, 0.3, 1))
     last = {row["lane"]: row["bias"] for row in trainer.state.rows if row["lane"] != "prior"}
     for layer in trainer.network.interpolated:
-        shares = [last[lane][layer]["share"] for lane in range(3)]
+        shares = [last[lane][layer]["shared"] for lane in range(3)]
         assert shares == sorted(shares)
         assert shares[2] == pytest.approx(1)
         assert last[2][layer]["distance"] == pytest.approx(0, abs=1e-12)
-        assert 0.1 < shares[0] / last[0][layer]["random"] < 10
+        assert 0.1 < shares[0] / last[0][layer]["random_shared"] < 10
+        for lane in range(3):
+            assert sum(last[lane][layer][part] for part in PARTS) == pytest.approx(1, abs=1e-12)
+        spec, n = trainer.network.layer(layer).spec, np.prod(trainer.network.layer(layer).spec.matrix_shape)
+        assert last[0][layer]["random_outside"] == 1 - spec.nnz / n
 
 
 def test_a_layer_that_does_not_exist_is_refused_before_anything_is_written(tmp_path):

@@ -76,7 +76,7 @@ def test_a_run_of_a_network_from_outside(here):
     assert trainer.network.name == "ring"
     result = json.loads((here / "run" / "result.json").read_text())
     assert result["network"] == "ring"
-    assert 0.99 < result["models"][2]["bias"]["a_b"]["share"] <= 1.0 + 1e-12
+    assert 0.99 < result["models"][2]["bias"]["a_b"]["shared"] <= 1.0 + 1e-12
     assert (here / "run" / "network.py").read_text() == RING
     assert trainer.config.source in (here / "run" / "config.toml").read_text()
 

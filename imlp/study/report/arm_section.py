@@ -99,8 +99,9 @@ def _bias(n: int, arm: ArmData, own: Mapping[str, tables.Table], files: Mapping[
     if f"{arm.id}-bias.svg" not in files:
         return []
     caption = (
-        "How much structure each layer holds: the share of |W|² that lies in the prior's subspace (1: a prior layer), "
-        "or how far that part is from the prior's own weights. Beside a layer's name is the share of a random matrix."
+        "How much structure each layer holds, and which. Shared: the part of |W|² in the prior's subspace (a prior "
+        "layer is all shared). Local: what else stands where the prior can be non-zero. Outside: the rest. The first "
+        "bar of a layer is a random matrix. The distance is that of the shared part from the prior's own weights."
     )
     table = folded("The meter after the last epoch", table_with_files(own["bias"], files))
     return [_chart("bias", n, arm, "Bias meter by layer and epoch", caption, files), table]

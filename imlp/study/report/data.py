@@ -28,9 +28,9 @@ class ModelData:
     spread: list[float | None]  # its standard deviation
     seeds: list[int]  # how many of them
     layers: list[str]  # of the bias meter
-    random: list[float]  # share of a random matrix, by layer
-    share: list[list[float]]  # by layer and epoch
-    distance: list[list[float]]
+    random: dict[str, list[float | None]]  # the parts of a random matrix, by layer; None: an older version's run
+    parts: dict[str, list[list[float | None]]]  # shared, local and outside, by layer and epoch
+    distance: list[list[float | None]]  # None: without a prior there is none
     shade: float | None  # where its alpha stands among those of the arm, from 0 to 1; None for the prior
     series: int  # which of the arm's series it belongs to, or, for a schedule, has the cadence of; or -1
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from imlp.spec.meter import PARTS
 from imlp.study.report.data import ArmData, ModelData, SearchData
 from imlp.study.report.weights import Weights
 
@@ -120,32 +121,16 @@ def _style(model: ModelData) -> dict[str, Any]:
 
 
 def bias(arm: ArmData) -> "Figure":
-    """One heat map per lane: layers down, epochs across."""
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
+    """The three parts of every layer after the last epoch, one panel per lane."""
+    from imlp.plot import meter_figure
+
+    def measured(model: ModelData, k: int) -> dict[str, float | None]:
+        own = {part: model.parts[part][k][-1] for part in PARTS}
+        return {**own, **{f"random_{part}": model.random[part][k] for part in PARTS}}
 
     models = [model for model in arm.models if model.layers]
-    columns = min(3, len(models))
-    lines = -(-len(models) // columns)
-    height = 0.7 + 0.22 * len(models[0].layers)
-    figure = Figure(figsize=(4 * columns, height * lines + 0.9), layout="constrained")
-    grid = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True)
-    for axes, model in zip(grid.flat, models, strict=False):
-        n, last = len(model.layers), model.epochs[-1]
-        image = axes.imshow(
-            model.share, cmap="viridis", vmin=0, vmax=1, aspect="auto", interpolation="nearest",
-            extent=(model.epochs[0] - 0.5, last + 0.5, n - 0.5, -0.5),
-        )  # fmt: skip
-        axes.set_yticks(range(n), model.layers)
-        axes.tick_params(labelsize=7)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-        axes.set_title(model.title, fontsize=8)
-    for axes in list(grid.flat)[len(models) :]:
-        axes.set_axis_off()
-    figure.colorbar(image, ax=grid, label="share of |W|² in the prior's subspace")
-    figure.supxlabel("epoch", fontsize=9)
-    figure.suptitle(arm.name, fontsize=10)
-    return figure
+    meters = {model.title: {layer: measured(model, k) for k, layer in enumerate(model.layers)} for model in models}
+    return meter_figure(meters, arm.name)
 
 
 def weights(found: Weights) -> "Figure":

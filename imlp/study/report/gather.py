@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from imlp.errors import RunError
+from imlp.spec.meter import PARTS
 from imlp.study import archive, schemas
 from imlp.study.report.data import ArmData, ModelData, SearchData, Series
 from imlp.study.report.provenance import environment, lane_in, run_data, settings, shown, warnings, why_missing
@@ -195,8 +196,8 @@ def _model(arm: Arm, lane: Lane | None, shade: float | None, series: int) -> Mod
     values = [[100 * row["test_accuracy"] for row in by_epoch[epoch]] for epoch in epochs]
     last = by_epoch[epochs[-1]][0].get("bias", {}) if epochs else {}
     meter = {
-        what: [[float(np.mean([row["bias"][layer][what] for row in by_epoch[e]])) for e in epochs] for layer in last]
-        for what in ("share", "distance")
+        what: [[_mean_if_all([row["bias"][layer].get(what) for row in by_epoch[e]]) for e in epochs] for layer in last]
+        for what in (*PARTS, "distance")
     }
     results = [run.result for run in arm.runs if run.result]
     return ModelData(
@@ -216,12 +217,18 @@ def _model(arm: Arm, lane: Lane | None, shade: float | None, series: int) -> Mod
         spread=[sample_deviation(own) for own in values],
         seeds=[len(own) for own in values],
         layers=list(last),
-        random=[found["random"] for found in last.values()],
-        share=meter["share"],
+        random={part: [found.get(f"random_{part}") for found in last.values()] for part in PARTS},
+        parts={part: meter[part] for part in PARTS},
         distance=meter["distance"],
         shade=shade,
         series=series,
     )
+
+
+def _mean_if_all(values: list[float | None]) -> float | None:
+    """The mean, unless one of the values is not known."""
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if len(known) == len(values) else None
 
 
 def _mean(values: list[float]) -> float | None:

@@ -228,6 +228,7 @@ function laneChoice(host, arm, shown) {
 
 // The bias meter
 
+const PARTS = ["shared", "local", "outside"];
 const VIRIDIS = [[68, 1, 84], [72, 40, 120], [62, 74, 137], [49, 104, 142], [38, 130, 142], [31, 158, 137], [53, 183, 121], [110, 206, 88], [181, 222, 43], [253, 231, 37]];
 
 function viridis(share) {
@@ -236,7 +237,7 @@ function viridis(share) {
 }
 
 function biasChart(host, arm) {
-  const lanes = arm.models.filter(m => m.layers.length);
+  const lanes = arm.models.filter(m => m.layers.length), distances = lanes.flatMap(m => m.distance.flat()).filter(d => d !== null);
   if (!host.querySelector("select")) {
     const choose = (name, text, options) => {
       const select = element("select", { name }, ...options.map(([value, title]) => element("option", { value }, title)));
@@ -244,40 +245,65 @@ function biasChart(host, arm) {
       host.querySelector(".controls").append(element("label", { class: "choose" }, text, select));
     };
     choose("lane", "Lane", lanes.map((m, k) => [k, m.title]));
-    choose("what", "Shown", [["share", "share in the prior's subspace"], ["distance", "distance to the prior"]]);
+    choose("what", "Shown", [["parts", "shared, local, outside"], ...(distances.length ? [["distance", "distance to the prior"]] : [])]);
     host.querySelector("select").value = String(lanes.length - 1);
   }
-  const model = lanes[host.querySelector("[name=lane]").value], what = host.querySelector("[name=what]").value;
-  const values = model[what], most = what === "share" ? 1 : Math.max(1e-9, ...lanes.flatMap(m => m.distance.flat()));
-  const plot = host.querySelector(".plot"), width = Math.max(280, plot.clientWidth);
-  const cell = 26, left = width > 500 ? 150 : 0.3 * width, bottom = 40, height = cell * model.layers.length + bottom;
+  const model = lanes[host.querySelector("[name=lane]").value], parts = host.querySelector("[name=what]").value === "parts";
+  const plot = host.querySelector(".plot"), width = Math.max(280, plot.clientWidth), most = Math.max(1e-9, ...distances);
+  const names = width > 500 ? 110 : 0.3 * width, random = parts ? 56 : 0, left = names + random, bottom = 40;
+  const cell = parts ? 44 : 26, height = cell * model.layers.length + bottom, middle = cell / 2 + 4;
   const wide = Math.min(90, (width - left - 8) / model.epochs.length);
+  const what = parts ? "shared, local and outside" : "distance";
   const svg = element("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label":
     `${model.title}: ${what} by layer and epoch; the last epoch is in the table below` });
   model.layers.forEach((layer, row) => {
-    const name = width > 500 ? `${layer} (random ${small(model.random[row])})` : layer;
-    svg.append(element("text", { x: left - 6, y: cell * row + 17, "text-anchor": "end" }, name));
-    values[row].forEach((value, column) => {
+    svg.append(element("text", { x: names - 6, y: cell * row + middle, "text-anchor": "end" }, layer));
+    const box = { y: cell * row, height: cell - 4 };
+    if (parts) {
+      const at = column => part => column === null ? model.random[part][row] : model.parts[part][row][column];
+      svg.append(stack({ ...box, x: names, width: random - 12 }, `${layer}, random matrix`, at(null)));
+      model.epochs.forEach((epoch, column) =>
+        svg.append(stack({ ...box, x: left + wide * column, width: wide + 0.3 }, `${layer}, epoch ${epoch}`, at(column))));
+      return;
+    }
+    model.distance[row].forEach((value, column) => {
       if (value === null) return; // not a finite number
       const colour = viridis(value / most), x = left + wide * column;
-      const box = element("rect", { class: "cell", x, y: cell * row, width: wide + 0.3, height: cell - 1, fill: `rgb(${colour})` });
-      box.append(element("title", {}, `${layer}, epoch ${model.epochs[column]}: ${value.toFixed(4)} (random matrix ${model.random[row]})`));
-      svg.append(box);
+      const shown = element("rect", { class: "cell", ...box, x, width: wide + 0.3, fill: `rgb(${colour})` });
+      shown.append(element("title", {}, `${layer}, epoch ${model.epochs[column]}: ${value.toFixed(4)}`));
+      svg.append(shown);
       const light = 0.3 * colour[0] + 0.59 * colour[1] + 0.11 * colour[2] > 130;
-      if (wide >= 36) svg.append(element("text", { x: x + wide / 2, y: cell * row + 17, "text-anchor": "middle",
+      if (wide >= 36) svg.append(element("text", { x: x + wide / 2, y: cell * row + middle - 2, "text-anchor": "middle",
         style: `fill:${light ? "#000" : "#fff"};pointer-events:none` }, value.toFixed(2)));
     });
   });
-  const every = Math.max(1, Math.ceil(36 / wide));
+  const every = Math.max(1, Math.ceil(36 / wide)), under = { class: "tick", y: height - bottom + 16, "text-anchor": "middle" };
+  if (parts) svg.append(element("text", { ...under, x: names + (random - 12) / 2 }, "random"));
   model.epochs.forEach((epoch, column) => {
-    if (column % every) return;
-    svg.append(element("text", { class: "tick", x: left + wide * (column + 0.5), y: height - bottom + 16, "text-anchor": "middle" }, String(epoch)));
+    if (column % every === 0) svg.append(element("text", { ...under, x: left + wide * (column + 0.5) }, String(epoch)));
   });
   svg.append(element("text", { x: left + wide * model.epochs.length / 2, y: height - 5, "text-anchor": "middle" }, "epoch"));
   plot.replaceChildren(svg);
+  const unknown = [...lanes.flatMap(m => Object.values(m.parts).flat(2)), ...lanes.flatMap(m => Object.values(m.random).flat())].includes(null);
   const scale = range(60).map(k => element("rect", { x: 2 * k, y: 0, width: 2.3, height: 14, fill: `rgb(${viridis(k / 59)})` }));
   const key = element("svg", { viewBox: "0 0 120 14", width: 120, height: 14, "aria-hidden": "true" }, ...scale);
-  host.querySelector(".legend").replaceChildren(element("span", {}, "0", key, what === "share" ? "1" : most.toFixed(2)));
+  host.querySelector(".legend").replaceChildren(...(parts
+    ? [...PARTS, ...(unknown ? ["unknown"] : [])].map(part => element("span", {}, swatch(element("rect", { width: 30, height: 14, fill: `var(--${part})` })),
+      part === "unknown" ? "local or outside (a run by an older version)" : part))
+    : [element("span", {}, "0", key, most.toFixed(2))]));
+}
+
+// A column as high as |W|², its parts from the bottom up; what is not known of it stays on top.
+function stack({ x, y, width, height }, name, share) {
+  const known = PARTS.filter(part => share(part) !== null);
+  const box = element("g", { class: "cell" }, element("title", {}, `${name}: ${known.map(part => `${part} ${share(part).toFixed(4)}`).join(", ")}`));
+  let top = y + height;
+  for (const part of [...known, "unknown"]) {
+    const high = part === "unknown" ? (known.length < PARTS.length ? Math.max(0, top - y) : 0) : height * share(part);
+    top -= high;
+    if (high > 0) box.append(element("rect", { x, y: top, width, height: high, fill: `var(--${part})` }));
+  }
+  return box;
 }
 
 // Tables

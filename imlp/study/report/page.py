@@ -21,7 +21,7 @@ from imlp.study.report.verdicts import counts
 from imlp.study.two_lines import V
 
 DRAWN = (  # what the script needs of a model
-    "title", "alpha", "prior", "mean", "std", "epochs", "accuracy", "spread", "seeds", "layers", "random", "share",
+    "title", "alpha", "prior", "mean", "std", "epochs", "accuracy", "spread", "seeds", "layers", "random", "parts",
     "distance", "shade", "series",
 )  # fmt: skip
 FEW = 4  # models that fit into one sentence

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+from imlp.spec.meter import PARTS
 from imlp.study.cost import duration
 from imlp.study.report.data import ArmData, SearchData
 from imlp.study.scores import confidence_interval
@@ -181,12 +182,16 @@ def by_epoch(arm: ArmData) -> Table:
 
 def bias(arm: ArmData) -> Table | None:
     """The bias meter after the last epoch, one line per lane and layer."""
-    columns = [
-        Column("model"), Column("layer"), Column("share", "r2"), Column("share of a random matrix", "alpha"),
-        Column("distance to the prior", "r2"),
-    ]  # fmt: skip
+    columns = [Column("model"), Column("layer")]
+    columns += [Column(title, "alpha") for part in PARTS for title in (part, f"{part} in a random matrix")]
+    columns += [Column("distance to the prior", "r2")]
     rows: list[list[Cell]] = [
-        [model.title, layer, model.share[k][-1], model.random[k], model.distance[k][-1]]
+        [
+            model.title,
+            layer,
+            *(value for part in PARTS for value in (model.parts[part][k][-1], model.random[part][k])),
+            model.distance[k][-1],
+        ]
         for model in arm.models
         for k, layer in enumerate(model.layers)
     ]
