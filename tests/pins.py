@@ -101,7 +101,16 @@ def check_adjoint(spec: Spec, numbers: Numbers) -> None:
         assert_same(fast, reference.adjoint_bias(spec, bias))
 
 
-CHECKS = [check_matrix, check_expand_bias, check_apply, check_interpolate, check_adjoint, check_project]
+def check_measure(spec: Spec, numbers: Numbers) -> None:
+    if spec.parameters and spec.linear:
+        fast = accel.measure(numbers.torch("dense"), spec, numbers.torch("weight"))
+        assert_same(fast, reference.measure(numbers.dense, spec, numbers.weight))
+        assert accel.measure_random(spec) == reference.measure_random(spec)
+
+
+CHECKS = [
+    check_matrix, check_expand_bias, check_apply, check_interpolate, check_adjoint, check_project, check_measure
+]  # fmt: skip
 
 
 def literal_map(spec: Spec) -> np.ndarray:

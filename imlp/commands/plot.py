@@ -19,9 +19,9 @@ def plot(
         typer.Option("--out", help="The picture (.png, .svg or .pdf), or a page (.html). Default: RUN/run.png."),
     ] = None,
 ) -> None:
-    """Draw a run: accuracy and inductive bias, epoch by epoch.
+    """Draw a run: accuracy by epoch, and how much inductive bias each layer holds at the end.
 
-    - `plot RUN`: a picture with both curves, RUN/run.png
+    - `plot RUN`: a picture with both, RUN/run.png
     - `plot RUN --out page.html`: one page to show to somebody, with what each network learned, a layer's matrix before
       and after training, the curves and the bias meter
     """
