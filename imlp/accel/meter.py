@@ -57,8 +57,11 @@ def measure(dense: Tensor, spec: Spec, weight: Any = None) -> dict[str, Tensor]:
     parts = {part: (square / whole).to(dense.dtype) for part, square in zip(PARTS, squares, strict=True)}
     if weight is None:
         return parts
-    distance = torch.linalg.vector_norm(entries.flat(found) - entries.flat(arrays))
-    return {**parts, "distance": distance / torch.linalg.vector_norm(entries.flat(arrays))}
+    nearest, own = entries.flat(found), entries.flat(arrays)
+    if has_diagonals(spec):  # added up in the order of its memory: flat, the last bit would differ from runs on record
+        ((nearest,), (own,)) = found.values(), arrays.values()
+    distance = torch.linalg.vector_norm(nearest - own, dim=tuple(range(own.ndim)))
+    return {**parts, "distance": distance / torch.linalg.vector_norm(own)}
 
 
 def measure_random(spec: Spec) -> dict[str, float]:

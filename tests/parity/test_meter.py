@@ -167,6 +167,17 @@ def test_sums_over_millions_of_entries_in_float32():
     assert sum(float(found[part]) for part in PARTS) == pytest.approx(1, abs=3e-7)
 
 
+@pytest.mark.bits
+def test_the_distance_has_the_bits_of_runs_on_record():
+    """The prior keeps its kernels in another order in memory, and sums round by that order."""
+    spec, generator = Conv((3, 32, 32), 8, stride=2, padding=1), torch.Generator().manual_seed(0)
+    for _ in range(20):
+        dense = torch.randn(spec.matrix_shape, generator=generator) / 50
+        own = torch.randn(3, 3, 8, 3, generator=generator).permute(2, 3, 0, 1)
+        expected = torch.linalg.vector_norm(accel.project(dense, spec) - own, dim=(-4, -3, -2, -1))
+        assert accel.measure(dense, spec, own)["distance"] == expected / torch.linalg.vector_norm(own)
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_what_cannot_be_measured(backend):
     backend = BACKENDS[backend]
