@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from imlp.augment import Draw
+from imlp.couplings.moves import Branch, Moves
 from imlp.errors import BackendError, install_hint
 from imlp.model import Model
 from imlp.networks import Network
@@ -49,6 +50,12 @@ class Backend(Protocol[Array]):
     def project(self, dense: Array, spec: Spec) -> Any:
         """The weight whose matrix is nearest to `W` in least squares."""
 
+    def pull(self, dense: Array, spec: Spec, locality: Any, sharing: Any = None) -> Array:
+        """`W - locality (W - M * W) - sharing (M * W - Pi(W))`; one alpha each, or one per lane."""
+
+    def pull_bias(self, dense_bias: Array, spec: Spec, sharing: float) -> Array:
+        """`(1 - sharing) b + sharing Pi(b)`."""
+
     def to_numpy(self, array: Array) -> np.ndarray:
         """The same numbers as a dense `numpy.ndarray`."""
 
@@ -59,6 +66,7 @@ class Backend(Protocol[Array]):
         dense: bool,
         seed: int,
         lanes: int | None = None,
+        branches: Sequence[Branch | None] = (),
         dtype: Any = None,
         device: Any = None,
     ) -> Model:
@@ -81,8 +89,10 @@ class Backend(Protocol[Array]):
         eps: float = 1e-8,
         compile: bool = False,
         check: bool = False,
+        prior: Model | None = None,
+        moves: Moves | None = None,
     ) -> Array:
-        """One step of Adam, in place; the loss before it, a number or `(L,)`. `check` refuses a loss like NaN."""
+        """One step of Adam, then `moves`, in place; the loss before it, or `(L,)`. `check` refuses a loss like NaN."""
 
     def evaluate(self, model: Model, x: Array, y: Array, *, batch: int = 1000) -> tuple[Array, Array]:
         """How many are correct and the sum of the losses: numbers, or `(L,)`."""
@@ -100,6 +110,15 @@ class Backend(Protocol[Array]):
     ) -> Model:
         """The interpolation step of algorithm 1 on a whole network, in place."""
 
+    def mix(self, model: Model, prior: Model | None, moves: Moves) -> Model:
+        """Move the layers of each lane by the coupling that it has, in place."""
+
+    def relax(self, prior: Model, lanes: Model | None, branches: Sequence[Branch | None] = ()) -> Model:
+        """The lanes and one more, which is the prior."""
+
+    def weight(self, model: Model, layer: str) -> Array:
+        """The matrix that a layer of the I-MLP computes with, `(M_out, M_in)` or `(L, M_out, M_in)`."""
+
     def select(self, model: Model, lanes: Sequence[int]) -> Model:
         """A new model of exactly these lanes."""
 
@@ -107,7 +126,14 @@ class Backend(Protocol[Array]):
         """Everything that it takes to resume exactly, as `numpy.ndarray` by name."""
 
     def restore(
-        self, network: Network, arrays: Mapping[str, Any], *, dense: bool, dtype: Any = None, device: Any = None
+        self,
+        network: Network,
+        arrays: Mapping[str, Any],
+        *,
+        dense: bool,
+        branches: Sequence[Branch | None] = (),
+        dtype: Any = None,
+        device: Any = None,
     ) -> Model:
         """The model that `export` wrote."""
 

@@ -3,11 +3,14 @@
 As PyTorch's `Linear` and `Conv2d` draw them: uniform within `1 / sqrt(fan_in)`, weights and biases alike.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from imlp.couplings.moves import Branch
 from imlp.errors import ArrayError
+from imlp.model import shapes_of
 from imlp.networks import Network
 from imlp.spec import Shape, Spec
 
@@ -28,11 +31,14 @@ def dense_weight(spec: Spec, *, rng: np.random.Generator) -> np.ndarray:
     return uniform(spec.matrix_shape, spec.matrix_shape[1], rng=rng)
 
 
-def network_parameters(network: Network, *, dense: bool, seed: int) -> dict[str, np.ndarray]:
+def network_parameters(
+    network: Network, *, dense: bool, seed: int, branches: Sequence[Branch | None] = ()
+) -> dict[str, np.ndarray]:
     """Every parameter of the prior, or of one I-MLP (`dense`), by name.
 
     The two draw from streams of their own, so neither's numbers depend on the other's size. A learned norm starts
-    with scale 1 and shift 0.
+    with scale 1 and shift 0. Branches start with the prior's own numbers; their gates
+    differ between lanes, so `Model.start` sets them.
     """
     if isinstance(seed, bool) or not hasattr(seed, "__index__") or seed.__index__() < 0:
         raise ArrayError(f"seed is {seed!r}", "give a whole number of at least 0")
@@ -46,4 +52,9 @@ def network_parameters(network: Network, *, dense: bool, seed: int) -> dict[str,
             parameters[name] = uniform(shape, fan_in, rng=rng)
         else:
             parameters[name] = np.ones(shape) if part == "weight" else np.zeros(shape)
+    if any(branches):
+        prior = network_parameters(network, dense=False, seed=seed)
+        for name, shape in shapes_of(network, dense=dense, branches=branches).items():
+            if name not in parameters:
+                parameters[name] = prior[name.replace(".prior.", ".")] if ".prior." in name else np.zeros(shape)
     return parameters

@@ -203,7 +203,8 @@ def _trials(axes: Axes, trials: list[dict[str, Any]], panel: str, content: dict[
         axes.plot(x, y, "o" if whole else "X", color=colors[name], markerfacecolor=face, label=label, alpha=0.8)
         if chosen:
             axes.plot(x, y, "*", color="black", markersize=15, label="chosen", zorder=3)
-    axes.axhline(content["prior"], color="black", linestyle="--", label="prior")
+    if content["prior"] is not None:
+        axes.axhline(content["prior"], color="black", linestyle="--", label="prior")
     axes.set_xscale("log")
     axes.set_xlim(LEFT / 1.6, 1.6)
     ticks = [LEFT, *(10.0**power for power in range(-4, 1))]

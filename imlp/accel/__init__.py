@@ -9,7 +9,20 @@ from typing import TYPE_CHECKING
 from imlp.accel.augment import batch
 from imlp.accel.kernels import describe
 from imlp.accel.meter import measure, measure_random
-from imlp.accel.network import evaluate, export, forward, init, inject, loss_and_grads, restore, select, train_step
+from imlp.accel.mixing import inject, mix
+from imlp.accel.network import (
+    evaluate,
+    export,
+    forward,
+    init,
+    loss_and_grads,
+    relax,
+    restore,
+    select,
+    train_step,
+    weight,
+)
+from imlp.accel.pulling import pull, pull_bias
 from imlp.accel.verbs import adjoint, adjoint_bias, apply, expand_bias, interpolate, matrix, place, project, to_numpy
 
 __all__ = [
@@ -29,12 +42,17 @@ __all__ = [
     "matrix",
     "measure",
     "measure_random",
+    "mix",
     "place",
     "project",
+    "pull",
+    "pull_bias",
+    "relax",
     "restore",
     "select",
     "to_numpy",
     "train_step",
+    "weight",
 ]
 
 if TYPE_CHECKING:  # mypy compares this module with the interface

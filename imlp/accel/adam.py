@@ -9,27 +9,45 @@ from torch import Tensor
 from imlp.model import Model
 
 
-def adam(
-    model: Model, grads: dict[str, Tensor], *, t: Tensor, lr: float, betas: tuple[float, float], eps: float
-) -> None:
-    """Step `t` (counted from 1, a float32 scalar on the model's device) on the parameters that `grads` names."""
-    names = list(grads)
-    parameters = [model.parameters[name] for name in names]
-    torch._fused_adam_(
-        parameters,
-        [_stored_as(p, g) for p, g in zip(parameters, grads.values(), strict=True)],
-        [model.first_moments[name] for name in names],
-        [model.second_moments[name] for name in names],
-        [],
-        [t] * len(names),
-        lr=lr,
-        beta1=betas[0],
-        beta2=betas[1],
-        weight_decay=0.0,
-        eps=eps,
-        amsgrad=False,
-        maximize=False,
-    )
+def adam(model: Model, grads: dict[str, Tensor], *, lr: float, betas: tuple[float, float], eps: float) -> None:
+    """The next step of a model without lanes, on the parameters that `grads` names; the model does not count it.
+
+    Parameters of a branch may have a weight decay `d`: `d p` is added to the gradient.
+    """
+    branch = model.branches[0] if model.branches else None
+    by_decay: dict[float, list[str]] = {}
+    for name in grads:
+        by_decay.setdefault(0.0 if branch is None else branch.decay(name), []).append(name)
+    for decay, names in by_decay.items():
+        parameters = [model.parameters[name] for name in names]
+        torch._fused_adam_(
+            parameters,
+            [_stored_as(p, grads[name]) for p, name in zip(parameters, names, strict=True)],
+            [model.first_moments[name] for name in names],
+            [model.second_moments[name] for name in names],
+            [],
+            [_count(model, name, parameters[0].device) for name in names],
+            lr=lr,
+            beta1=betas[0],
+            beta2=betas[1],
+            weight_decay=decay,
+            eps=eps,
+            amsgrad=False,
+            maximize=False,
+        )
+
+
+def _count(model: Model, name: str, device: torch.device) -> Tensor:
+    """Which step this is for the parameter, from 1, as the fused kernel takes it."""
+    since = int(model.restarts[name][0]) if name in model.restarts else 0
+    t, room = model.step + 1 - since, model.scratch.setdefault("adam", {})
+    if room.get("step") != model.step:
+        room.clear()
+        room["step"] = model.step
+    if t not in room:
+        room[t] = torch.full((), float(t), dtype=torch.float32, device=device)
+    found: Tensor = room[t]
+    return found
 
 
 def _stored_as(parameter: Tensor, gradient: Tensor) -> Tensor:

@@ -32,17 +32,7 @@ def aligned(stack: Tensor) -> Tensor:
 
 def one_by_one(model: Model) -> list[Model]:
     """Each lane as a model of its own, which shares its numbers and the room for gradients; or the model itself."""
-    if model.lanes is None:
-        return [model]
-    groups = (model.parameters, model.first_moments, model.second_moments, model.buffers)
-    unbound = [{name: stack.unbind() for name, stack in group.items()} for group in groups]
-    lanes = []
-    for lane in range(model.lanes):
-        own = [{name: each[lane] for name, each in group.items()} for group in unbound]
-        parameters, first, second, buffers = own
-        made = Model(model.network, model.dense, None, parameters, first, second, model.step, buffers, model.scratch)
-        lanes.append(made)
-    return lanes
+    return [model.lane(index) for index in range(model.lanes or 1)]
 
 
 def joined(model: Model, each: list[Tensor]) -> Tensor:

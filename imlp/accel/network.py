@@ -1,10 +1,10 @@
-"""The verbs on whole networks, on torch: forward, backward, one training step, one interpolation step of algorithm 1.
+"""The verbs on whole networks, on torch: forward, backward, one training step.
 
 As the reference, but in place, on any device, and without waiting for it: nothing in a step reads a number back. Each
 lane is computed as if it were alone, so its bits do not depend on the number of lanes, nor on its place among them.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
@@ -14,11 +14,14 @@ from torch import Tensor
 from imlp.accel import layers as ops
 from imlp.accel.adam import adam
 from imlp.accel.lanes import joined, laid_out, one_by_one
+from imlp.accel.mixing import Mixing
 from imlp.accel.operations import Pass, Receive, Seen, run
-from imlp.accel.verbs import check_tensor, expand_bias, interpolate, to_numpy
+from imlp.accel.verbs import check_tensor, expand_bias, interpolate, matrix, to_numpy
+from imlp.couplings.moves import Branch, Moves
 from imlp.errors import ArrayError, BackendError
 from imlp.init import network_parameters
-from imlp.model import Model, batch_fits, exported, lanes_fit, loaded, mixes, refuse_non_finite
+from imlp.model import Model, batch_fits, exported, lanes_fit, loaded, refuse_non_finite
+from imlp.model.relax import with_prior_as_lane
 from imlp.networks import Network
 
 Watch = Callable[[str, Tensor], None]
@@ -26,11 +29,18 @@ Backward = Callable[[Receive], None]
 
 
 def init(
-    network: Network, *, dense: bool, seed: int, lanes: int | None = None, dtype: Any = None, device: Any = None
+    network: Network,
+    *,
+    dense: bool,
+    seed: int,
+    lanes: int | None = None,
+    branches: Sequence[Branch | None] = (),
+    dtype: Any = None,
+    device: Any = None,
 ) -> Model:
     """The prior (`dense=False`), one I-MLP, or `lanes` of them that start from the same numbers.
 
-    `dtype` is float32 unless given, `device` the cpu.
+    `branches` says which of them compute their layers of two parts. `dtype` is float32 unless given, `device` the cpu.
 
     >>> from imlp import networks
     >>> init(networks.mixer(), dense=True, seed=0, lanes=3).parameters["embed.bias"].shape
@@ -39,10 +49,10 @@ def init(
     lanes_fit(dense, lanes)
     dtype = _dtype(torch.float32 if dtype is None else dtype)
     parameters = {}
-    for name, value in network_parameters(network, dense=dense, seed=seed).items():
+    for name, value in network_parameters(network, dense=dense, seed=seed, branches=branches).items():
         parameter = torch.tensor(value, dtype=dtype, device=device or "cpu")
         parameters[name] = parameter if lanes is None else parameter.repeat(lanes, *[1] * value.ndim)
-    return laid_out(Model.start(network, dense, lanes, parameters, torch.zeros_like))
+    return laid_out(Model.start(network, dense, lanes, parameters, torch.zeros_like, branches))
 
 
 @torch.inference_mode()
@@ -74,7 +84,9 @@ def loss_and_grads(model: Model, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str
         loss, backward = _loss_and_backward(lane, x, y, reuse=False)
         losses.append(loss)
         grads.append(_all_gradients(backward))
-    return joined(model, losses), {name: joined(model, [own[name] for own in grads]) for name in grads[0]}
+    none = {name: torch.zeros_like(p[0]) for name, p in model.parameters.items()} if model.branches else {}
+    each = [{**none, **own} for own in grads] if model.lanes is not None else grads
+    return joined(model, losses), {name: joined(model, [own[name] for own in each]) for name in each[0]}
 
 
 @torch.no_grad()
@@ -88,21 +100,22 @@ def train_step(
     eps: float = 1e-8,
     compile: bool = False,
     check: bool = False,
+    prior: Model | None = None,
+    moves: Moves | None = None,
 ) -> Tensor:
     """One step of Adam on one batch, in place; returns the loss before it, a number or `(L,)`, still on its device.
 
-    `check` refuses a loss that is not finite before anything is changed, for which the device has to be waited for.
+    `moves` are those of `mix`: each layer is moved right after its own update. `check` refuses a loss that is not
+    finite before anything is changed, for which the device has to be waited for.
     `compile` has torch compile forward and backward into one graph, which takes a C++ compiler (or a GPU) and up to a
     minute in the first step.
     """
     _check(model, x, y)
-    t = torch.full((), float(model.step + 1), dtype=torch.float32, device=x.device)
-
+    mixing = Mixing(model, prior, moves, step=model.step + 1) if moves else None
     lanes = one_by_one(model)
     backwards: list[Backward] = []
     if compile:
-        compiled = _compiled(model.network, model.dense)
-        pairs = [compiled(lane.parameters, x, y) for lane in lanes]
+        pairs = [_compiled(model.network, model.dense, lane.branches)(lane.parameters, x, y) for lane in lanes]
         losses, backwards = [loss for loss, _ in pairs], [partial(_hand_over, grads) for _, grads in pairs]
     else:
         pairs = [_loss_and_backward(lane, x, y, reuse=True) for lane in lanes]
@@ -110,10 +123,16 @@ def train_step(
     loss = joined(model, losses)
     if check:
         refuse_non_finite(model, x, to_numpy(loss), forward, to_numpy)
-    for lane, backward in zip(lanes, backwards, strict=True):
-        backward(partial(adam, lane, t=t, lr=lr, betas=betas, eps=eps))
+    for index, (lane, backward) in enumerate(zip(lanes, backwards, strict=True)):
+        update = partial(adam, lane, lr=lr, betas=betas, eps=eps)
+        backward(update if mixing is None else partial(_update_and_move, update, mixing, lane, index))
     model.step += 1
     return loss
+
+
+def _update_and_move(update: Receive, mixing: Mixing, lane: Model, index: int, grads: dict[str, Tensor]) -> None:
+    update(grads)
+    mixing.move(lane, index, dict.fromkeys(name.rpartition(".")[0] for name in grads))
 
 
 @torch.inference_mode()
@@ -134,35 +153,41 @@ def evaluate(model: Model, x: Tensor, y: Tensor, *, batch: int = 1000) -> tuple[
     return joined(model, counts), joined(model, totals)
 
 
-@torch.no_grad()
-def inject(
-    model: Model,
-    prior: Model,
-    alpha: Any,
-    *,
-    mode: str = "interpolate",
-    layers: Iterable[str] | None = None,
-    biases: bool = True,
-    head: bool = False,
-) -> Model:
-    """The interpolation step of algorithm 1 on a whole network: `W <- (1 - alpha) W + alpha W_P`, layer by layer.
-
-    `alpha` is a number, one per lane, or a mapping from layer names to either; None leaves a lane untouched. `layers`
-    are those of the network's description unless given. Adam's moments and learned norms stay as they are. `head`
-    mixes the head as well, which the paper does not.
-    """
-    for mix in mixes(model, prior, alpha, mode=mode, layers=layers, head=head):
-        interpolate(mix.W, mix.spec, mix.prior_weight, mix.alphas, mode=mode)
-        if biases:
-            b_p = expand_bias(mix.spec, mix.prior_bias).to(mix.b)  # zeros, if the prior has none
-            for b, a in zip(mix.b, mix.alphas, strict=True):
-                b.mul_(1 - a if mode == "interpolate" else 1).add_(b_p, alpha=a)
-    return model
-
-
 def select(model: Model, lanes: Sequence[int]) -> Model:
     """A new model of exactly these lanes, moments included."""
     return laid_out(model.select(lanes))
+
+
+def relax(prior: Model, lanes: Model | None, branches: Sequence[Branch | None] = ()) -> Model:
+    """The lanes and, as the last one, a lane that is the prior: trunk, head and norms. Adam starts again for it.
+
+    `branches` are those of all lanes, if any lane has one.
+    """
+    like = prior.parameters["head.bias"]
+
+    def join(stack: Tensor | None, lane: Tensor) -> Tensor:
+        return lane[None].clone() if stack is None else torch.cat([stack, lane[None]])
+
+    options: dict[str, Any] = {"matrix": matrix, "expand_bias": expand_bias, "zeros": like.new_zeros, "joined": join}
+    return laid_out(with_prior_as_lane(prior, lanes, branches, **options))
+
+
+@torch.no_grad()
+def weight(model: Model, layer: str) -> Tensor:
+    """The matrix that a layer of the I-MLP computes with, `(M_out, M_in)` or `(L, M_out, M_in)`; branches added up."""
+    whole: Tensor = model.parameters[f"{layer}.weight"]
+    if not model.branches:
+        return whole
+    spec, each = model.network.layer(layer).spec, []
+    for lane in one_by_one(model):
+        W, branch = lane.parameters[f"{layer}.weight"], lane.branch_of(layer)
+        if branch is not None:
+            g = torch.sigmoid(lane.parameters[f"{layer}.gate"]) if branch.coupling == "gate" else None
+            mode = "add" if g is None else "interpolate"
+            small = lane.weight_of(f"{layer}.prior", spec)
+            W = interpolate(W.clone(), spec, small, 1.0 if g is None else float(g), mode=mode)
+        each.append(W)
+    return joined(model, each)
 
 
 def export(model: Model) -> dict[str, Any]:
@@ -171,7 +196,13 @@ def export(model: Model) -> dict[str, Any]:
 
 
 def restore(
-    network: Network, arrays: Mapping[str, Any], *, dense: bool, dtype: Any = None, device: Any = None
+    network: Network,
+    arrays: Mapping[str, Any],
+    *,
+    dense: bool,
+    branches: Sequence[Branch | None] = (),
+    dtype: Any = None,
+    device: Any = None,
 ) -> Model:
     """The model that `export` wrote, of whichever backend; `dtype` is that of the arrays unless given."""
     kind = None if dtype is None else _dtype(dtype)
@@ -179,7 +210,7 @@ def restore(
     def convert(array: Any) -> Tensor:
         return torch.tensor(array, dtype=kind, device=device or "cpu")
 
-    return laid_out(loaded(network, arrays, dense=dense, convert=convert))
+    return laid_out(loaded(network, arrays, dense=dense, convert=convert, branches=branches))
 
 
 def _loss_and_backward(model: Model, x: Tensor, y: Tensor, *, reuse: bool) -> tuple[Tensor, Backward]:
@@ -207,9 +238,10 @@ def _hand_over(grads: dict[str, Tensor], receive: Receive) -> None:
 
 
 @lru_cache(maxsize=16)
-def _compiled(network: Network, dense: bool) -> Callable[..., Any]:
+def _compiled(network: Network, dense: bool, branches: tuple[Branch | None, ...]) -> Callable[..., Any]:
     def step(parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Any:
-        loss, backward = _loss_and_backward(Model(network, dense, None, parameters, {}, {}), x, y, reuse=False)
+        model = Model(network, dense, None, parameters, {}, {}, branches=branches)
+        loss, backward = _loss_and_backward(model, x, y, reuse=False)
         return loss, _all_gradients(backward)
 
     compiled = torch.compile(step, fullgraph=True)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from imlp.accel import layers as ops
 from imlp.accel.products import products_for
+from imlp.couplings.moves import Branch
 from imlp.model import Model
 from imlp.networks import Activation, Layer, Mean, Norm, Operation, Residual, is_trained
 
@@ -66,12 +67,33 @@ def _layer(now: Pass, layer: Layer, x: Tensor, first: bool) -> tuple[Tensor, Bac
     if model.dense:
         W = model.parameters[f"{layer.name}.weight"]
         room = _kept(model.scratch, str(W.shape), lambda: torch.empty_like(W)) if now.reuse else None
-        return _named(layer.name, *ops.linear(x, W, bias, first=first, room=room))
+        dense, branch = ops.linear(x, W, bias, first=first, room=room), model.branch_of(layer.name)
+        return _named(layer.name, *(dense if branch is None else _branched(now, layer, x, first, dense, branch)))
     w, scratch = model.weight_of(layer.name, spec), model.scratch if now.reuse else {}
     found: Any = products_for(spec, x.device)
     products = None if found is None else _kept(scratch, layer.name, lambda: found(spec, like=w))
     options: dict[str, Any] = {"products": products, "first": first, "record": now.record}
     return _named(layer.name, *ops.structured(x, spec, w, bias, **options))
+
+
+def _branched(
+    now: Pass, layer: Layer, x: Tensor, first: bool, dense: tuple[Tensor, ops.Backward], branch: Branch
+) -> tuple[Tensor, ops.Backward]:
+    """`W = matrix(w) + U`, or with a gate `g matrix(w) + (1 - g) U`: both results are added, not the matrices."""
+    model, (y_u, back_u), prior = now.model, dense, f"{layer.name}.prior"
+    w, b = model.weight_of(prior, layer.spec), model.parameters.get(f"{prior}.bias")
+    y_w, back_w = ops.structured(x, layer.spec, w, b, first=first, record=now.record)
+    g = torch.sigmoid(model.parameters[f"{layer.name}.gate"]) if branch.coupling == "gate" else None
+
+    def backward(dy: Tensor) -> ops.Back:
+        dx_w, own_w = back_w(dy if g is None else g * dy)
+        dx_u, own = back_u(dy if g is None else (1 - g) * dy)
+        own |= {f"prior.{part}": gradient for part, gradient in own_w.items()}
+        if g is not None:
+            own["gate"] = g * (1 - g) * (dy * (y_w - y_u)).sum()
+        return None if dx_u is None or dx_w is None else dx_w + dx_u, own
+
+    return y_w + y_u if g is None else g * y_w + (1 - g) * y_u, backward
 
 
 def _norm(now: Pass, norm: Norm, x: Tensor, first: bool) -> tuple[Tensor, Back]:

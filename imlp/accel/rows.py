@@ -1,4 +1,4 @@
-"""The CPU's path of `interpolate` for `Conv` and `Local`: `rows.c`, where there is a C compiler.
+"""The CPU's path of `interpolate` and `pull` for `Conv` and `Local`: `rows.c`, where there is a C compiler.
 
 Views go over `W` once to scale it and again for each diagonal; by then its rows have left the cache. In C each row is
 scaled and filled at once. The file is compiled when a matrix of some size first asks for it, which takes half a second,
@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from functools import cache, lru_cache
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -63,14 +64,47 @@ def interpolate(dense: Tensor, spec: Spec, weight: Tensor, keep: float, alpha: f
     function = getattr(_library(), f"window_{suffix}")
     geometry = _geometry(spec, weight.stride())
     threads = ctypes.c_int(torch.get_num_threads())
-    pointers = [ctypes.c_void_p(address) for address in (dense.data_ptr(), weight.data_ptr(), geometry.ctypes.data)]
-    function(*pointers[:2], number(keep), number(alpha), pointers[2], threads)
+    where = ctypes.c_void_p(geometry.ctypes.data)
+    function(_pointer(dense), _pointer(weight), number(keep), number(alpha), where, threads)
     torch.autograd.graph.increment_version(dense)  # so that autograd notices the write
+
+
+def pull(dense: Tensor, spec: Any, locality: float, sharing: float) -> None:
+    """`W <- W - locality (W - M * W) - sharing (M * W - Pi(W))` for one contiguous matrix on the CPU."""
+    if isinstance(spec, Local):  # nothing is shared: Pi(W) = M * W
+        nearest, sharing = dense.new_zeros(()).expand(spec.weight_shape), 0.0
+    else:
+        nearest = _nearest(dense, spec)
+    if locality == sharing:
+        interpolate(dense, spec, nearest, 1 - sharing, sharing)
+        return
+    suffix, _, number = TYPES[dense.dtype]
+    threads, geometry = torch.get_num_threads(), _geometry(spec, nearest.stride())
+    room = dense.new_empty(threads, prod(spec.weight_shape[-3:]))
+    numbers = (number(1 - locality), number(1 - sharing), number(sharing))
+    where, function = ctypes.c_void_p(geometry.ctypes.data), getattr(_library(), f"pull_{suffix}")
+    function(_pointer(dense), _pointer(nearest), *numbers, _pointer(room), where, ctypes.c_int(threads))
+    torch.autograd.graph.increment_version(dense)
+
+
+def _nearest(dense: Tensor, spec: Conv) -> Tensor:
+    """The weight of the nearest convolution, with its input channels side by side, as `rows.c` reads them fastest."""
+    out, channels, *kernel = spec.weight_shape
+    weight = dense.new_empty(out, *kernel, channels).permute(0, 3, 1, 2)
+    threads, geometry = torch.get_num_threads(), _geometry(spec, weight.stride())
+    room = torch.empty(threads, prod(kernel) * (channels + 1), dtype=torch.float64)
+    function, where = getattr(_library(), f"means_{TYPES[dense.dtype][0]}"), ctypes.c_void_p(geometry.ctypes.data)
+    function(_pointer(dense), _pointer(weight), _pointer(room), where, ctypes.c_int(threads))
+    return weight
+
+
+def _pointer(array: Tensor) -> ctypes.c_void_p:
+    return ctypes.c_void_p(array.data_ptr())
 
 
 @cache
 def _library() -> ctypes.CDLL:
-    """The function of the file in each type."""
+    """The functions of the file in each type."""
     source = SOURCE.read_text()
     text = "\n".join(source.replace("REAL", real).replace("SUFFIX", suffix) for suffix, real, _ in TYPES.values())
     folder = _cache()

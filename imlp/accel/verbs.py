@@ -113,7 +113,7 @@ def interpolate(dense: Tensor, spec: Spec, weight: Any, alpha: Any, *, mode: str
     tensor([[2.0000, 0.5000],
             [0.5000, 2.0000]])
     """
-    _check_dense(spec, dense)
+    check_dense(spec, dense)
     arrays = arrays_of(spec, weight, beside=dense)
     checks.mode_known(mode)
     if dense.is_neg():
@@ -226,7 +226,7 @@ def project(dense: Tensor, spec: Spec) -> Any:
     >>> project(torch.tensor([[1.0, 9.0], [9.0, 3.0]]), Shared(2, 1, 1))
     tensor([[2.]])
     """
-    _check_dense(spec, dense)
+    check_dense(spec, dense)
     return _from_dense(spec, dense, _project, entries.project)
 
 
@@ -265,7 +265,8 @@ def _share_memory(one: Tensor, other: Tensor) -> bool:
     return start < begin + length and begin < start + size
 
 
-def _check_dense(spec: Spec, dense: Tensor) -> None:
+def check_dense(spec: Spec, dense: Tensor) -> None:
+    """Refuse what is not one contiguous matrix of the spec, or a stack of them."""
     check_tensor(dense, "W")
     checks.dense_fits(spec, dense.shape)
     _check_float(dense, "W")

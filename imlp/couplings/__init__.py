@@ -1,1 +1,1 @@
-"""How a dense layer is tied to its prior: so far, how much of the prior is mixed in, and when."""
+"""How a dense layer is tied to its prior: the couplings, how much of the prior is mixed in, and when."""

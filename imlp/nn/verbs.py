@@ -5,7 +5,7 @@ the gradients and torch's fused kernel takes the steps of Adam. Each lane is com
 random numbers of a step (dropout) depend on the seed and the step only: a run resumes exactly.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -24,34 +24,47 @@ from imlp.accel import (
     measure_random,
     place,
     project,
+    pull,
+    pull_bias,
     to_numpy,
 )
 from imlp.accel import measure as measure_weight
 from imlp.accel.adam import adam
 from imlp.accel.lanes import aligned, joined, one_by_one
+from imlp.accel.mixing import Mixing, inject, mix
 from imlp.accel.verbs import check_tensor
-from imlp.errors import ArrayError, BackendError, NonFiniteError
-from imlp.model import Model, alphas_by_layer, batch_fits, exported, lanes_fit, loaded, refuse_non_finite, runs
+from imlp.couplings.moves import Branch, Moves
+from imlp.errors import ArrayError, BackendError, ConfigError, NonFiniteError
+from imlp.model import Model, batch_fits, exported, lanes_fit, loaded, refuse_non_finite
+from imlp.model.relax import with_prior_as_lane
 from imlp.nn.network import SEED, ModuleNetwork, stream
 from imlp.spec import Spec
 
 __all__ = [
     "adjoint", "adjoint_bias", "apply", "batch", "describe", "evaluate", "expand_bias", "export", "forward", "init",
-    "inject", "interpolate", "loss_and_grads", "matrix", "measure", "measure_random", "place", "project", "restore",
-    "select", "to_numpy", "train_step",
+    "inject", "interpolate", "loss_and_grads", "matrix", "measure", "measure_random", "mix", "place", "project", "pull",
+    "pull_bias", "relax", "restore", "select", "to_numpy", "train_step", "weight",
 ]  # fmt: skip
 
 Watch = Callable[[str, Tensor], None]
 
 
 def init(
-    network: Any, *, dense: bool, seed: int, lanes: int | None = None, dtype: Any = None, device: Any = None
+    network: Any,
+    *,
+    dense: bool,
+    seed: int,
+    lanes: int | None = None,
+    branches: Sequence[Branch | None] = (),
+    dtype: Any = None,
+    device: Any = None,
 ) -> Model:
     """The prior (`dense=False`), one dense form of it, or `lanes` of them that start from the same numbers.
 
     The function that makes the module draws everything that is not replaced; matrices are drawn as `nn.Linear` is.
     """
     lanes_fit(dense, lanes)
+    _no_branches(branches)
     kind, where = _dtype(dtype), torch.device(device or "cpu")
     drawn = {
         name: own.detach() for name, own in network.made(seed=seed, dense=dense).state_dict(keep_vars=True).items()
@@ -119,15 +132,18 @@ def train_step(
     eps: float = 1e-8,
     compile: bool = False,
     check: bool = False,
+    prior: Model | None = None,
+    moves: Moves | None = None,
 ) -> Tensor:
     """One step of Adam on one batch, in place; returns the loss before it, a number or `(L,)`, still on its device.
 
-    `check` refuses a loss that is not finite before anything is changed, running statistics included.
+    `moves` are those of `mix`, done after the update of each lane. `check` refuses a loss that is not finite before
+    anything is changed, running statistics included.
     """
     if compile:
         raise BackendError("the step of a PyTorch model is not compiled", "leave out --compile")
     _check(model, x, y)
-    t = torch.full((), float(model.step + 1), dtype=torch.float32, device=x.device)
+    mixing = Mixing(model, prior, moves, step=model.step + 1) if moves else None
     kept = _copied(model.buffers) if check else {}
     lanes = one_by_one(model)
     pairs = [_loss(lane, x, y) for lane in lanes]
@@ -138,10 +154,12 @@ def train_step(
         except NonFiniteError:
             _restore(model.buffers, kept)
             raise
-    for lane in lanes:
+    for index, lane in enumerate(lanes):
         grads = _gradients(*pairs.pop(0))
         with torch.no_grad():
-            adam(lane, grads, t=t, lr=lr, betas=betas, eps=eps)
+            adam(lane, grads, lr=lr, betas=betas, eps=eps)
+            if mixing is not None:
+                mixing.move(lane, index, mixing.moves)
     model.step += 1
     return loss
 
@@ -164,32 +182,6 @@ def evaluate(model: Model, x: Tensor, y: Tensor, *, batch: int = 1000) -> tuple[
     return joined(model, counts), joined(model, totals)
 
 
-@torch.no_grad()
-def inject(
-    model: Model,
-    prior: Model,
-    alpha: Any,
-    *,
-    mode: str = "interpolate",
-    layers: Iterable[str] | None = None,
-    biases: bool = True,
-    head: bool = False,
-) -> Model:
-    """`W <- (1 - alpha) W + alpha W_P` for every dense layer, in place; the arguments are those of `accel.inject`."""
-    for name, alphas in alphas_by_layer(model, prior, alpha, mode=mode, layers=layers, head=head).items():
-        spec, (weight, bias) = model.network.layer(name).spec, (f"{name}.weight", f"{name}.bias")
-        W, b = model.parameters[weight], model.parameters.get(bias)
-        W, b = (W, b) if model.lanes is not None else (W[None], None if b is None else b[None])
-        small = prior.parameters[weight].reshape(spec.weight_shape)
-        b_p = expand_bias(spec, prior.parameters[bias]) if b is not None and biases else None
-        for chosen, given in runs(alphas):
-            interpolate(W[chosen], spec, small, given, mode=mode)
-            if b is not None and b_p is not None:
-                for own, a in zip(b[chosen], given, strict=True):
-                    own.mul_(1 - a if mode == "interpolate" else 1).add_(b_p, alpha=a)
-    return model
-
-
 def measure(dense: Tensor, spec: Spec, weight: Tensor | None = None) -> dict[str, Tensor]:
     """The bias meter; a convolution of one dimension may have its weight in the shape that torch gives it."""
     return measure_weight(dense, spec, None if weight is None else weight.reshape(spec.weight_shape or ()))
@@ -200,13 +192,40 @@ def select(model: Model, lanes: Sequence[int]) -> Model:
     return _laid_out(model.select(lanes))
 
 
+def relax(prior: Model, lanes: Model | None, branches: Sequence[Branch | None] = ()) -> Model:
+    """The lanes and, as the last one, a lane that is the prior, running statistics included."""
+    _no_branches(branches)
+    like = next(iter(prior.parameters.values()))
+
+    def join(stack: Tensor | None, lane: Tensor) -> Tensor:
+        return lane[None].clone() if stack is None else torch.cat([stack, lane[None]])
+
+    options: dict[str, Any] = {"matrix": matrix, "expand_bias": expand_bias, "zeros": like.new_zeros, "joined": join}
+    return _laid_out(with_prior_as_lane(prior, lanes, branches, **options))
+
+
+def weight(model: Model, layer: str) -> Tensor:
+    """The matrix of a dense layer, `(M_out, M_in)` or `(L, M_out, M_in)`."""
+    found: Tensor = model.parameters[f"{layer}.weight"]
+    return found
+
+
 def export(model: Model) -> dict[str, Any]:
     """Everything that it takes to resume exactly, as NumPy arrays: parameters, buffers, Adam's moments, the step."""
     return exported(model, to_numpy)
 
 
-def restore(network: Any, arrays: Mapping[str, Any], *, dense: bool, dtype: Any = None, device: Any = None) -> Model:
+def restore(
+    network: Any,
+    arrays: Mapping[str, Any],
+    *,
+    dense: bool,
+    branches: Sequence[Branch | None] = (),
+    dtype: Any = None,
+    device: Any = None,
+) -> Model:
     """The model that `export` wrote; `dtype` is that of the arrays unless given."""
+    _no_branches(branches)
 
     def convert(array: Any) -> Tensor:
         tensor = torch.tensor(array)
@@ -214,6 +233,12 @@ def restore(network: Any, arrays: Mapping[str, Any], *, dense: bool, dtype: Any 
         return tensor.to(device or "cpu", wanted)
 
     return _laid_out(loaded(network, arrays, dense=dense, convert=convert))
+
+
+def _no_branches(branches: Sequence[Branch | None]) -> None:
+    if any(branches):
+        problem = "pathway and gate are not for PyTorch models in the trainer"
+        raise ConfigError(problem, "use imlp.nn.couple in a loop of your own, or another coupling")
 
 
 # One lane

@@ -8,7 +8,20 @@ from typing import TYPE_CHECKING
 
 from imlp.reference.augment import batch
 from imlp.reference.meter import measure, measure_random
-from imlp.reference.network import evaluate, export, forward, init, inject, loss_and_grads, restore, select, train_step
+from imlp.reference.mixing import inject, mix
+from imlp.reference.network import (
+    evaluate,
+    export,
+    forward,
+    init,
+    loss_and_grads,
+    relax,
+    restore,
+    select,
+    train_step,
+    weight,
+)
+from imlp.reference.pulling import pull, pull_bias
 from imlp.reference.verbs import (
     adjoint,
     adjoint_bias,
@@ -37,12 +50,17 @@ __all__ = [
     "matrix",
     "measure",
     "measure_random",
+    "mix",
     "place",
     "project",
+    "pull",
+    "pull_bias",
+    "relax",
     "restore",
     "select",
     "to_numpy",
     "train_step",
+    "weight",
 ]
 
 if TYPE_CHECKING:  # mypy compares this module with the interface

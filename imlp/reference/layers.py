@@ -134,3 +134,8 @@ def cross_entropy(logits: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.nda
     gradient = np.exp(log_softmax)
     gradient[..., n, y] -= 1
     return -log_softmax[..., n, y], gradient
+
+
+def sigmoid(a: Any) -> Any:
+    """`1 / (1 + exp(-a))`."""
+    return 1 / (1 + np.exp(-a))

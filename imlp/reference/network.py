@@ -1,29 +1,41 @@
-"""The verbs on whole networks: forward, backward, one training step, one interpolation step of algorithm 1.
+"""The verbs on whole networks: forward, backward, one training step.
 
 Nothing here knows a particular network: `Network.operations` says what to do, `operations` how.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from imlp import checks
+from imlp.couplings.moves import Branch, Moves
 from imlp.errors import ArrayError
 from imlp.init import network_parameters
-from imlp.model import Model, batch_fits, exported, lanes_fit, loaded, mixes, refuse_non_finite
+from imlp.model import Model, batch_fits, exported, lanes_fit, loaded, refuse_non_finite
+from imlp.model.relax import with_prior_as_lane
 from imlp.networks import Network
 from imlp.reference import layers as ops
 from imlp.reference.adam import adam
+from imlp.reference.mixing import mix
 from imlp.reference.operations import Watch, run
-from imlp.reference.verbs import expand_bias, interpolate
+from imlp.reference.verbs import expand_bias, matrix
 
 
 def init(
-    network: Network, *, dense: bool, seed: int, lanes: int | None = None, dtype: Any = None, device: Any = None
+    network: Network,
+    *,
+    dense: bool,
+    seed: int,
+    lanes: int | None = None,
+    branches: Sequence[Branch | None] = (),
+    dtype: Any = None,
+    device: Any = None,
 ) -> Model:
     """The prior (`dense=False`), one I-MLP, or `lanes` of them that start from the same numbers.
+
+    `branches` says which of them compute their layers of two parts.
 
     >>> from imlp import networks
     >>> init(networks.mixer(), dense=True, seed=0, lanes=3).parameters["embed.bias"].shape
@@ -31,10 +43,10 @@ def init(
     """
     _float64_on_cpu(dtype, device)
     lanes_fit(dense, lanes)
-    parameters = network_parameters(network, dense=dense, seed=seed)
+    parameters = network_parameters(network, dense=dense, seed=seed, branches=branches)
     if lanes is not None:
         parameters = {name: np.stack([value] * lanes) for name, value in parameters.items()}
-    return Model.start(network, dense, lanes, parameters, lambda parameter: np.zeros(parameter.shape))
+    return Model.start(network, dense, lanes, parameters, lambda parameter: np.zeros(parameter.shape), branches)
 
 
 def forward(model: Model, x: Any, *, watch: Watch | None = None) -> np.ndarray:
@@ -61,10 +73,12 @@ def train_step(
     eps: float = 1e-8,
     compile: bool = False,
     check: bool = False,
+    prior: Model | None = None,
+    moves: Moves | None = None,
 ) -> Any:
     """One step of Adam on one batch, in place; returns the loss before it, a number or `(L,)`.
 
-    `check` refuses a loss that is not finite before anything is changed.
+    `moves` are those of `mix`, done after it. `check` refuses a loss that is not finite before anything is changed.
     """
     if compile:
         raise ArrayError("the reference backend cannot compile a step", "use compile=False, or the accel backend")
@@ -72,6 +86,8 @@ def train_step(
     if check:
         refuse_non_finite(model, x, loss, forward, np.asarray)
     adam(model, grads, lr=lr, betas=betas, eps=eps)
+    if moves:
+        mix(model, prior, moves)
     return loss
 
 
@@ -88,33 +104,38 @@ def evaluate(model: Model, x: Any, y: Any, *, batch: int = 1000) -> tuple[np.nda
     return correct, total
 
 
-def inject(
-    model: Model,
-    prior: Model,
-    alpha: Any,
-    *,
-    mode: str = "interpolate",
-    layers: Iterable[str] | None = None,
-    biases: bool = True,
-    head: bool = False,
-) -> Model:
-    """The interpolation step of algorithm 1 on a whole network: `W <- (1 - alpha) W + alpha W_P`, layer by layer.
-
-    `alpha` is a number, one per lane, or a mapping from layer names to either; None leaves a lane untouched. `layers`
-    are those of the network's description unless given. Adam's moments and learned norms stay as they are. `head`
-    mixes the head as well, which the paper does not.
-    """
-    for mix in mixes(model, prior, alpha, mode=mode, layers=layers, head=head):
-        mix.W[...] = interpolate(mix.W, mix.spec, mix.prior_weight, mix.alphas, mode=mode)
-        if biases:
-            a = np.array(mix.alphas)[:, None]
-            mix.b[...] = (1 - a if mode == "interpolate" else 1) * mix.b + a * expand_bias(mix.spec, mix.prior_bias)
-    return model
-
-
 def select(model: Model, lanes: Sequence[int]) -> Model:
     """A new model of exactly these lanes, moments included."""
     return model.select(lanes)
+
+
+def relax(prior: Model, lanes: Model | None, branches: Sequence[Branch | None] = ()) -> Model:
+    """The lanes and, as the last one, a lane that is the prior: trunk, head and norms. Adam starts again for it.
+
+    `branches` are those of all lanes, if any lane has one.
+    """
+
+    def join(stack: np.ndarray | None, lane: np.ndarray) -> np.ndarray:
+        return np.array(lane[None] if stack is None else np.concatenate([stack, lane[None]]))
+
+    dense: Any = partial(matrix, layout="dense")
+    return with_prior_as_lane(
+        prior, lanes, branches, matrix=dense, expand_bias=expand_bias, zeros=np.zeros, joined=join
+    )
+
+
+def weight(model: Model, layer: str) -> np.ndarray:
+    """The matrix that a layer of the I-MLP computes with, `(M_out, M_in)` or `(L, M_out, M_in)`; branches added up."""
+    W: np.ndarray = model.parameters[f"{layer}.weight"].copy()
+    spec = model.network.layer(layer).spec
+    for index in range(len(model.branches)):
+        lane, place = model.lane(index), ... if model.lanes is None else index
+        branch = lane.branch_of(layer)
+        if branch is not None:
+            g = ops.sigmoid(lane.parameters[f"{layer}.gate"]) if branch.coupling == "gate" else None
+            W_P = matrix(spec, lane.weight_of(f"{layer}.prior", spec), layout="dense")
+            W[place] = W_P + W[place] if g is None else g * W_P + (1 - g) * W[place]
+    return W
 
 
 def export(model: Model) -> dict[str, np.ndarray]:
@@ -123,11 +144,18 @@ def export(model: Model) -> dict[str, np.ndarray]:
 
 
 def restore(
-    network: Network, arrays: Mapping[str, Any], *, dense: bool, dtype: Any = None, device: Any = None
+    network: Network,
+    arrays: Mapping[str, Any],
+    *,
+    dense: bool,
+    branches: Sequence[Branch | None] = (),
+    dtype: Any = None,
+    device: Any = None,
 ) -> Model:
     """The model that `export` wrote."""
     _float64_on_cpu(dtype, device)
-    return loaded(network, arrays, dense=dense, convert=partial(np.array, dtype=np.float64))
+    convert = partial(np.array, dtype=np.float64)
+    return loaded(network, arrays, dense=dense, convert=convert, branches=branches)
 
 
 def _run(model: Model, x: np.ndarray, watch: Watch | None = None) -> tuple[np.ndarray, Any]:

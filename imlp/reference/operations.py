@@ -42,8 +42,48 @@ def _layer(model: Model, layer: Layer, x: np.ndarray, watch: Watch | None) -> Re
     """The only place where the weight of a layer is used: `W` in the I-MLP, `w` in the prior."""
     bias: Any = model.parameters.get(f"{layer.name}.bias")
     if model.dense:
-        return _named(layer.name, ops.linear(x, model.parameters[f"{layer.name}.weight"], bias))
+        dense = ops.linear(x, model.parameters[f"{layer.name}.weight"], bias)
+        return _named(layer.name, _branched(model, layer, x, dense) if model.branches else dense)
     return _named(layer.name, ops.structured(x, layer.spec, model.weight_of(layer.name, layer.spec), bias))
+
+
+def _branched(model: Model, layer: Layer, x: np.ndarray, dense: Result) -> Result:
+    """In lanes with a branch, `y = y_W + y_U` or, with a gate, `g y_W + (1 - g) y_U`, where `g = sigmoid(a)`.
+
+    So `dy_W = g dy`, `dy_U = (1 - g) dy` and `da = g (1 - g) sum(dy (y_W - y_U))`.
+    """
+    y_U, back_U = dense
+    y, parts = y_U.copy(), []
+    for index in range(len(model.branches)):
+        lane, at = model.lane(index), ... if model.lanes is None else index
+        branch, prior = lane.branch_of(layer.name), f"{layer.name}.prior"
+        if branch is not None:
+            w, b = lane.weight_of(prior, layer.spec), lane.parameters.get(f"{prior}.bias")
+            y_W, back_W = ops.structured(x[at] if x.ndim == 3 else x, layer.spec, w, b)
+            g = ops.sigmoid(lane.parameters[f"{layer.name}.gate"]) if branch.coupling == "gate" else None
+            y[at] = y_W + y_U[at] if g is None else g * y_W + (1 - g) * y_U[at]
+            parts.append((at, y_W, back_W, g))
+
+    def backward(dy: np.ndarray) -> tuple[np.ndarray, ops.Gradients]:
+        dy_U = dy.copy()
+        for at, _, _, g in parts:
+            dy_U[at] = dy[at] if g is None else (1 - g) * dy[at]
+        dx, own = back_U(dy_U)
+        own |= {
+            name.removeprefix(f"{layer.name}."): np.zeros(array.shape)
+            for name, array in model.parameters.items()
+            if name.startswith((f"{layer.name}.prior.", f"{layer.name}.gate"))
+        }
+        for at, y_W, back_W, g in parts:
+            dx_W, own_W = back_W(dy[at] if g is None else g * dy[at])
+            dx[at] += dx_W
+            for part, gradient in own_W.items():
+                own[f"prior.{part}"][at] = gradient
+            if g is not None:
+                own["gate"][at] = g * (1 - g) * (dy[at] * (y_W - y_U[at])).sum()
+        return dx, own
+
+    return y, backward
 
 
 def _norm(model: Model, norm: Norm, x: np.ndarray, watch: Watch | None) -> Result:

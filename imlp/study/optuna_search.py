@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from imlp.couplings.moves import MIXING
 from imlp.errors import ConfigError, FileError, RunError
 from imlp.files import parse_json, reason, shown, write_json
 from imlp.study.pruner import Pruner
@@ -84,8 +85,10 @@ class Search:
     def __post_init__(self) -> None:
         import_optuna()
         self.network = self.base.make_network(self.data.image, self.data.n_classes)
+        if (coupling := self.common.get("coupling", "interpolate")) not in MIXING:
+            raise ConfigError(f"coupling is {coupling!r}, which has no alpha to search", f"use {' or '.join(MIXING)}")
         one = Lane(alpha="1", every="epoch" if self.every == "both" else self.every, **self.common)
-        layers = tuple(one.schedules(self.network))
+        layers = tuple(one.schedules(self.network)[0])
         self.space = Space(self.over, self.every, layers, self.base.epochs, tuple(self.common.items()))
         if self.trials < len(self.space.known):
             remedy = f"give at least {len(self.space.known)}: alpha 0 and alpha 1 come first"
@@ -219,7 +222,7 @@ class Search:
             states = {stop["lane"]: stop.get("reason", "stopped") for stop in stopped}
             for k, parameters in enumerate(batch[folder.name]):
                 attributes = {"run": [folder.name, k, *place], "state": states.get(k, "complete")}
-                attributes["prior"] = 100 * run.of("prior")[-1]["test_accuracy"]
+                attributes["prior"] = 100 * run.of("prior")[-1]["test_accuracy"] if run.of("prior") else None
                 if attributes["run"] not in there:
                     with self._kept.explained():
                         self.study.add_trial(self._finished(parameters, run.of(k), attributes))
@@ -273,7 +276,7 @@ class Search:
         """Write `search.json`, unless it says the same already."""
         best = self._best()
         lane = self._lane(best.params)
-        alpha = {layer: str(schedule) for layer, schedule in lane.schedules(self.network).items()}
+        alpha = {layer: str(schedule) for layer, schedule in lane.schedules(self.network)[0].items()}
         content: dict[str, Any] = {
             "over": self.over, "every": self.every, "network": self.base.network, "data": self.data.name,
             "epochs": self.base.epochs, "seed": self.base.seed,

@@ -25,7 +25,7 @@ def search(content: dict[str, Any]) -> dict[str, Any]:
     return {
         "over": str, "every": str, "network": str, "data": str, "epochs": int, "seed": int,
         "validation": {"share": NUMBER, "images": int, "of": int},
-        "prior": NUMBER,
+        "prior": MAYBE,
         "trials": [{
             "number": int, "title": str, "lane": {"every": str}, "kind": str, "alphas": {...: NUMBER}, "state": str,
             "values": [NUMBER], "value": MAYBE, "run": list,

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from imlp.couplings.moves import MIXING
 from imlp.couplings.schedule import Alpha
 from imlp.train.config import Config, Lane
 from imlp.train.run_reader import Run
@@ -155,6 +156,8 @@ def constant_alpha(lane: Lane) -> float | None:
     >>> constant_alpha(Lane(alpha="0.01")), constant_alpha(Lane(alpha="decay:0.5:1"))
     (0.01, None)
     """
+    if len(set(lane.knobs)) > 1 or lane.coupling not in MIXING:
+        return None
     match Alpha.parse(lane.alpha).schedules:
         case (("", schedule),) if schedule.kind == "constant":
             return schedule.numbers[0]

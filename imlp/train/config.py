@@ -201,6 +201,11 @@ class Config:
         return made
 
     @property
+    def needs_prior(self) -> bool:
+        """Whether any of the lanes needs a prior to be trained beside it."""
+        return any(lane.needs_prior for lane in self.lanes)
+
+    @property
     def network_name(self) -> str:
         """The network as a table or a file's name shows it.
 
@@ -222,7 +227,7 @@ class Config:
             if f.metadata["changes_result"] and not (f.metadata["added_later"] and getattr(self, f.name) == f.default)
         }
         own["network"] = _without_place(self.network)
-        own["lanes"] = [dataclasses.asdict(lane) for lane in self.lanes]
+        own["lanes"] = [lane.identity for lane in self.lanes]
         text = json.dumps(own, sort_keys=True, default=list)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -271,7 +276,7 @@ def combined(values: Mapping[str, Any], settings: Mapping[str, Any]) -> Config:
     merged |= own
     there = merged.get("lanes")
     if there is None or "alpha" in lane:
-        merged["lanes"] = _listed(lane.pop("alpha", "0.5"), **lane)
+        merged["lanes"] = _listed(lane.pop("alpha", None), **lane)
     elif lane:
         each = there if isinstance(there, list | tuple) else [there]
         merged["lanes"] = [{**one, **lane} if isinstance(one, Mapping) else one for one in each]
@@ -279,8 +284,10 @@ def combined(values: Mapping[str, Any], settings: Mapping[str, Any]) -> Config:
     return config
 
 
-def _listed(alphas: str | Iterable[str], *, every: str = "epoch", **common: Any) -> Iterable[Any]:
+def _listed(alphas: str | Iterable[str] | None, *, every: str = "epoch", **common: Any) -> Iterable[Any]:
     """The lanes of a run: all that were listed, in order, and with several cadences as a sweep has them."""
+    if alphas is None:  # the coupling's own
+        return [{**common, "every": own.strip()} for own in every.split(",")]
     if "," in every:
         return lanes_of(alphas, every, **common)
     listed = [alpha for text in ([alphas] if isinstance(alphas, str) else alphas) for alpha in alphas_of(text)]
@@ -298,7 +305,8 @@ def to_toml(config: Config) -> str:
     lines += ["", "[options]", *(f"{name} = {_toml(value)}" for name, value in config.options)]
     for lane in config.lanes:
         lines += ["", "[[lanes]]"]
-        lines += [f"{f.name} = {_toml(getattr(lane, f.name))}" for f in dataclasses.fields(lane)]
+        own = {f.name: getattr(lane, f.name) for f in dataclasses.fields(lane)}
+        lines += [f"{name} = {_toml(value)}" for name, value in own.items() if value is not None]
     return "\n".join(lines) + "\n"
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import safetensors.numpy
 
+from imlp.couplings.moves import Branch
 from imlp.errors import BackendError, ConfigError, ImlpError, RunError, install_hint
 from imlp.files import check_path, write_whole
 from imlp.model import BUFFER
@@ -52,12 +53,15 @@ def parameters(
     made = config.make_network(tuple(state["image"]), state["classes"])
     statistics = {name: np.array(state[name]) for name in ("mean", "std")}
     if lane == "prior":
+        if not config.needs_prior:
+            raise RunError(f"{folder} has trained no prior", "its lanes need none; name one of them")
         return made, {**_own(arrays, "prior/"), **statistics}
     if lane not in state["active"]:
         known = ", ".join(map(str, [*state["active"], "prior"]))
         raise RunError(f"{folder} has no trained lane {lane!r}", f"it has {known}")
     index = state["active"].index(lane)
     own = {name: array[index] for name, array in _own(arrays, "lanes/").items()}
+    own = _added_up(made, own, config.lanes[int(lane)].branch(made))
     first = made.operations(dense=True)[0]
     if made.verbs is not None or not isinstance(first, Layer):  # of a PyTorch model nobody knows what comes first
         return made, {**own, **statistics}
@@ -67,6 +71,25 @@ def parameters(
     own[f"{first.name}.weight"] = (W / std).astype(b.dtype)
     own[f"{first.name}.bias"] = (b - W @ (mean / std)).astype(b.dtype)
     return made, own
+
+
+def _added_up(network: Network, own: dict[str, np.ndarray], branch: Branch | None) -> dict[str, np.ndarray]:
+    """A lane of two branches as the MLP that it is: `W = matrix(w) + U`, or `g matrix(w) + (1 - g) U`."""
+    from imlp import reference  # it takes SciPy
+
+    found = {name: array for name, array in own.items() if name in network.shapes(dense=True) or network.verbs}
+    if branch is None:
+        return found
+    for layer in branch.layers:
+        spec, W, b = network.layer(layer).spec, own[f"{layer}.weight"], own[f"{layer}.bias"]
+        small = {part: own[f"{layer}.prior.{part}"].astype(np.float64) for part in spec.parameters}
+        g = 1 / (1 + np.exp(-own[f"{layer}.gate"].astype(np.float64))) if branch.coupling == "gate" else 1.0
+        kept = 1 - g if branch.coupling == "gate" else 1.0
+        W_P = reference.matrix(spec, spec.unnamed(small), layout="dense")
+        found[f"{layer}.weight"] = (g * W_P + kept * W).astype(W.dtype)
+        b_p = reference.expand_bias(spec, own.get(f"{layer}.prior.bias"))
+        found[f"{layer}.bias"] = (g * b_p + kept * b).astype(b.dtype)
+    return found
 
 
 def _own(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:

@@ -1,11 +1,13 @@
 """A lane is one I-MLP of a run; a text lists many of them."""
 
+import dataclasses
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
-from imlp.checks import MODES
+from imlp.couplings.moves import BRANCHING, COUPLINGS, MIXING, MOMENTS, WITHOUT_PRIOR, Branch
 from imlp.couplings.schedule import Alpha, Schedule, alphas_of, shortened
 from imlp.errors import ConfigError
 from imlp.networks import Network, check_layers
@@ -14,19 +16,60 @@ from imlp.train.setting import LANE, setting
 
 @dataclass(frozen=True)
 class Lane:
-    """One I-MLP of a run: how, when and where it is moved towards the prior."""
+    """One I-MLP of a run: how, when and where it is tied to the prior."""
 
     alpha: str = setting(
-        "0.5", "How far: 0.5, decay:0.5:2, end:0.5, once:10:1, list:0.5:0.4:0.3, or NAME=... by layer.", LANE
+        None,
+        "How far: 0.5, decay:0.5:2, end:0.5, once:10:1, list:0.5:0.4:0.3, or NAME=... by layer. Default 0.5.",
+        LANE,
     )
     every: str = setting("epoch", "How often: epoch (algorithm 1), step, or a number of steps.", LANE)
-    mode: str = setting("interpolate", "interpolate: (1 - alpha) W + alpha W_P; add: W + alpha W_P (RepMLPNet).", LANE)
+    coupling: str = setting(
+        "interpolate",
+        "interpolate: (1 - alpha) W + alpha W_P; add: W + alpha W_P (RepMLPNet); self: towards the nearest W_P, with "
+        "no prior; relax: become the prior, then train freely; pathway: W = matrix(w) + U; gate: "
+        "W = g matrix(w) + (1 - g) U.",
+        LANE,
+        formerly="mode",
+    )
     layers: tuple[str, ...] = setting((), "Which layers, instead of all those that the network interpolates.", LANE)
     biases: bool = setting(True, "Mix the biases as well.", LANE)
     head: bool = setting(False, "Mix the head as well, which the paper does not.", LANE)
+    alpha_locality: str = setting(
+        "",
+        "Of self: alpha for what lies outside the prior's support, instead of --alpha (and kept as alpha).",
+        LANE,
+        added_later=True,
+    )
+    alpha_sharing: str = setting(
+        "",
+        "Of self: alpha for what lies in the prior's support but is not shared, instead of --alpha.",
+        LANE,
+        added_later=True,
+    )
+    moments: str = setting(
+        "keep", "Adam's moments of a layer that was mixed: keep, or zero (Adam starts again).", LANE, added_later=True
+    )
+    relax_after: int | None = setting(
+        None, "Of relax: after which epoch. Default: after half of them.", LANE, added_later=True
+    )
+    gate: float = setting(0.5, "Of gate: what g starts with.", LANE, added_later=True)
+    decay_prior: float = setting(1e-4, "Of pathway: the weight decay of w.", LANE, added_later=True)
+    decay_rest: float = setting(1e-2, "Of pathway: the weight decay of U.", LANE, added_later=True)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "alpha", Alpha(self.alpha))
+        if self.coupling not in COUPLINGS:
+            raise ConfigError(f"coupling is {self.coupling!r:.60}", f"use {', '.join(COUPLINGS)}")
+        mixes = self.coupling in MIXING
+        alpha = Alpha(self.alpha if self.alpha is not None else "0.5" if mixes else "0")
+        if not mixes and not alpha.is_zero:
+            raise ConfigError(f"alpha is {alpha}, but {self.coupling} has none", "leave --alpha out")
+        for name in ("alpha_locality", "alpha_sharing"):
+            if getattr(self, name) != "" and self.coupling != "self":
+                raise ConfigError(f"{name} is for the coupling self, not {self.coupling}", "add --coupling self")
+        locality, sharing = Alpha(self.alpha_locality or alpha), Alpha(self.alpha_sharing or alpha)
+        for name, value in (("alpha", locality), ("alpha_locality", ""), ("alpha_sharing", sharing)):
+            object.__setattr__(self, name, "" if name == "alpha_sharing" and sharing == locality else value)
         if isinstance(self.layers, str) or not isinstance(self.layers, Iterable):
             raise ConfigError(f"layers is {self.layers!r}", "give a list of layers' names")
         object.__setattr__(self, "layers", tuple(self.layers))
@@ -36,11 +79,66 @@ class Lane:
         object.__setattr__(self, "every", str(self.every))
         if self.every not in ("epoch", "step") and not re.fullmatch("0*[1-9][0-9]{0,8}", self.every):
             raise ConfigError(f"every is {shortened(self.every)}", "use epoch, step, or a whole number of steps from 1")
-        if self.parsed.mixes_once and self.every != "epoch":
-            kind = self.parsed.mixes_once
-            raise ConfigError(f"alpha {kind}:... mixes once, but every is {self.every!r}", "use every = epoch with it")
-        if self.mode not in MODES:
-            raise ConfigError(f"mode is {self.mode!r}", f"use {' or '.join(MODES)}")
+        for alpha in self.knobs:
+            if alpha.mixes_once and self.every != "epoch":
+                problem = f"alpha {alpha.mixes_once}:... mixes once, but every is {self.every!r}"
+                raise ConfigError(problem, "use every = epoch with it")
+        self._check_numbers()
+
+    def _check_numbers(self) -> None:
+        if self.moments not in MOMENTS:
+            raise ConfigError(f"moments is {self.moments!r:.60}", f"use {' or '.join(MOMENTS)}")
+        if self.relax_after is not None and self.relax_after < 1:
+            raise ConfigError(f"relax_after is {self.relax_after!r}", "give the number of an epoch, from 1")
+        if not 0 < self.gate < 1:
+            raise ConfigError(f"gate is {self.gate!r}", "give a number between 0 and 1")
+        for name in ("decay_prior", "decay_rest"):
+            if not 0 <= getattr(self, name) < inf:
+                raise ConfigError(f"{name} is {getattr(self, name)!r}", "give a number from 0")
+        owners = {
+            "relax_after": ("relax",), "gate": ("gate",), "decay_prior": ("pathway",), "decay_rest": ("pathway",),
+            "moments": MIXING, "head": MIXING, "biases": MIXING, "layers": (*MIXING, *BRANCHING),
+        }  # fmt: skip
+        fields = {f.name: f for f in dataclasses.fields(self)}
+        for name, own in owners.items():
+            if self.coupling not in own and getattr(self, name) != fields[name].default:
+                problem = f"{name} is for the coupling {' or '.join(own)}, not {self.coupling}"
+                raise ConfigError(problem, f"leave it out, or add --coupling {own[0]}")
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What determines its results, for a hash; as earlier versions had it, where it could be said by them."""
+        own = {}
+        for f in dataclasses.fields(self):
+            if not (f.metadata["added_later"] and getattr(self, f.name) == f.default):
+                own[f.metadata["formerly"] or f.name] = getattr(self, f.name)
+        return own
+
+    @property
+    def needs_prior(self) -> bool:
+        """Whether a prior has to be trained beside it."""
+        return self.coupling not in WITHOUT_PRIOR
+
+    @property
+    def knobs(self) -> tuple[Alpha, ...]:
+        """Its alpha; with `self` those of locality and of sharing."""
+        if self.coupling != "self":
+            return (self.parsed,)
+        return self.parsed, Alpha(self.alpha_sharing or self.alpha)
+
+    def wakes_after(self, epochs: int) -> int:
+        """After which epoch of a run it becomes the prior, and begins; 0: it trains from the start."""
+        if self.coupling != "relax":
+            return 0
+        return max(1, epochs // 2) if self.relax_after is None else self.relax_after
+
+    def branch(self, network: Network) -> Branch | None:
+        """How it computes its layers, if of two parts."""
+        if self.coupling not in BRANCHING:
+            return None
+        names = check_layers(network, self.layers) if self.layers else network.interpolated
+        decays = (self.decay_prior, self.decay_rest) if self.coupling == "pathway" else (0.0, 0.0)
+        return Branch(self.coupling, tuple(names), self.gate, *decays)
 
     @property
     def parsed(self) -> Alpha:
@@ -52,24 +150,48 @@ class Lane:
         """Mix after every so many steps; None: after every epoch."""
         return None if self.every == "epoch" else 1 if self.every == "step" else int(self.every)
 
-    def schedules(self, network: Network) -> dict[str, Schedule]:
-        """The schedule of each layer that this lane mixes."""
+    def schedules(self, network: Network) -> tuple[dict[str, Schedule], ...]:
+        """For each of its knobs the schedule of each layer that this lane mixes."""
         names = check_layers(network, self.layers) if self.layers else network.interpolated
-        return self.parsed.by_layer(network, (*names, network.layer("head").name) if self.head else names)
+        names = (*names, network.layer("head").name) if self.head else names
+        return tuple(alpha.by_layer(network, names) for alpha in self.knobs)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is the S-MLP: never mixed, and computed as it is."""
+        return self.coupling in MIXING and all(alpha.is_zero for alpha in self.knobs)
 
     @property
     def title(self) -> str:
         """What a table calls it: `S-MLP` for alpha 0, otherwise its alpha and whatever is not the default."""
-        if self.parsed.is_zero:
+        if self.is_plain:
             return "S-MLP (alpha 0)"
         extras = (
             [] if self.every == "epoch" else ["every step" if self.every == "step" else f"every {self.every} steps"]
         )
-        extras += ["added"] if self.mode == "add" else []
+        extras += {"add": ["added"], "self": ["self"]}.get(self.coupling, [])
+        extras += ["moments zeroed"] if self.moments == "zero" else []
         extras += [f"only {' '.join(self.layers)}"] if self.layers else []
         extras += [] if self.biases else ["no biases"]
         extras += ["with head"] if self.head else []
-        return ", ".join([f"I-MLP alpha {self.alpha}", *extras])
+        return ", ".join([self._what, *extras])
+
+    @property
+    def _what(self) -> str:
+        match self.coupling:
+            case "relax":
+                return (
+                    "relaxed after half of the epochs"
+                    if self.relax_after is None
+                    else f"relaxed after epoch {self.relax_after}"
+                )
+            case "pathway":
+                return f"pathway, decays {self.decay_prior:g} and {self.decay_rest:g}"
+            case "gate":
+                return f"gate from {self.gate:g}"
+        if len(set(self.knobs)) == 2:
+            return "I-MLP locality {}, sharing {}".format(*self.knobs)
+        return f"I-MLP alpha {self.knobs[0]}"
 
 
 def split_cadence(text: str) -> tuple[str, str | None]:
@@ -93,7 +215,8 @@ def lanes_of(alphas: str | Iterable[str], every: str = "epoch", **common: Any) -
     for cadence in every.split(","):
         for text in listed:
             alpha, own = split_cadence(text)
-            parsed = Alpha(alpha)
-            usual = "epoch" if parsed.is_zero or parsed.mixes_once else cadence.strip()
-            found[Lane(alpha=parsed, every=usual if own is None else own, **common)] = None
+            made = Lane(alpha=alpha, **common)
+            once = made.is_plain or made.coupling not in MIXING or any(knob.mixes_once for knob in made.knobs)
+            usual = "epoch" if once else cadence.strip()
+            found[dataclasses.replace(made, every=usual if own is None else own)] = None
     return tuple(found)

@@ -1,27 +1,39 @@
-"""The interpolation step for all lanes of a run, each with its own alpha, cadence, mode and layers."""
+"""What is due for each lane of a run, which has its own coupling, alpha, cadence and layers."""
 
 import dataclasses
 from collections.abc import Iterable
-from typing import Any
 
-from imlp.model import Model
+from imlp.couplings.moves import Branch, Move, Moves
+from imlp.errors import ConfigError
 from imlp.networks import Network
 from imlp.train.config import Config, Lane, differences
 
 
 class LaneInterpolation:
-    """Decides which lanes are due, and interpolates as many as possible per backend call."""
+    """Decides which lanes are due, and what is done to their layers."""
 
     def __init__(self, network: Network, lanes: Iterable[Lane], epochs: int):
-        self.lanes = tuple(lanes)
+        self.lanes, self.epochs = tuple(lanes), epochs
         self.schedules = [lane.schedules(network) for lane in self.lanes]
-        self.epochs = epochs
-        self.extra = {"head"} - {*network.interpolated}  # layers that are mixed beside the interpolated ones
+        self.branches = [lane.branch(network) for lane in self.lanes]
+        self.wakes = [lane.wakes_after(epochs) for lane in self.lanes]
+        for lane, epoch in zip(self.lanes, self.wakes, strict=True):
+            if epoch > epochs:
+                raise ConfigError(f"{lane.title}, of {epochs} epochs", f"give relax_after from 1 to {epochs}")
 
-    def alphas(self, lane: int, epoch: int) -> dict[str, float]:
+    def alphas(self, lane: int, epoch: int, knob: int = 0) -> dict[str, float]:
         """Alpha of each layer that the lane interpolates in this epoch; nothing for a lane that rests."""
-        found = {layer: schedule.at(epoch, self.epochs) for layer, schedule in self.schedules[lane].items()}
+        schedules = self.schedules[lane][min(knob, len(self.schedules[lane]) - 1)]
+        found = {layer: schedule.at(epoch, self.epochs) for layer, schedule in schedules.items()}
         return {layer: alpha for layer, alpha in found.items() if alpha is not None}
+
+    def awake(self, epoch: int) -> list[int]:
+        """The lanes that train in this epoch, counted from 0, unless they have stopped."""
+        return [lane for lane, wakes in enumerate(self.wakes) if wakes <= epoch]
+
+    def branches_of(self, lanes: Iterable[int]) -> tuple[Branch | None, ...]:
+        """How these lanes compute their layers; nothing if each does it as it is."""
+        return tuple(self.branches[lane] for lane in lanes) if any(self.branches) else ()
 
     def due_after_step(self, active: list[int], step: int) -> list[int]:
         """The lanes that are interpolated after step `step` of the whole run, counted from 1."""
@@ -29,21 +41,23 @@ class LaneInterpolation:
 
     def due_after_epoch(self, active: list[int], epoch: int) -> list[int]:
         """The lanes that are interpolated after the epoch, and whose alpha then moves something."""
-        return [lane for lane in active if self.lanes[lane].steps is None and any(self.alphas(lane, epoch).values())]
+        return [
+            lane
+            for lane in active
+            if self.lanes[lane].steps is None and any(any(self.alphas(lane, epoch, knob).values()) for knob in range(2))
+        ]
 
-    def interpolate(
-        self, backend: Any, model: Model, prior: Model, active: list[int], due: list[int], epoch: int
-    ) -> None:
-        """`W <- (1 - alpha) W + alpha W_P` for the lanes that are due; `active` names the lanes of the stack."""
-        alike: dict[tuple[str, bool, bool], list[int]] = {}
-        for n in due:
-            alike.setdefault((self.lanes[n].mode, self.lanes[n].biases, self.lanes[n].head), []).append(n)
-        for (mode, biases, head), chosen in alike.items():
-            by_lane = {lane: self.alphas(lane, epoch) for lane in chosen}
-            layers = sorted({layer for alphas in by_lane.values() for layer in alphas})
-            alphas = {layer: [by_lane.get(lane, {}).get(layer) for lane in active] for layer in layers}
-            names = [layer for layer in layers if layer not in self.extra]
-            backend.inject(model, prior, alphas, mode=mode, layers=names, biases=biases, head=head)
+    def moves(self, active: list[int], due: list[int], epoch: int) -> Moves:
+        """What is done to each layer of the lanes that are due; `active` names the lanes of the stack."""
+        found: dict[str, list[Move | None]] = {}
+        for lane in due:
+            own = self.lanes[lane]
+            locality, sharing = (self.alphas(lane, epoch, knob) for knob in range(2))
+            for layer in dict.fromkeys((*locality, *sharing)):
+                alphas = (locality.get(layer, 0.0), sharing.get(layer, 0.0))
+                move = Move(own.coupling, *alphas, biases=own.biases, moments=own.moments)
+                found.setdefault(layer, [None] * len(active))[active.index(lane)] = move
+        return found
 
 
 def extends(config: Config, earlier: Config, network: Network) -> bool:
@@ -54,4 +68,10 @@ def extends(config: Config, earlier: Config, network: Network) -> bool:
     before = LaneInterpolation(network, earlier.lanes, earlier.epochs)
     now = LaneInterpolation(network, config.lanes, config.epochs)
     lanes, epochs = range(len(earlier.lanes)), range(earlier.epochs)
-    return all(before.alphas(lane, epoch) == now.alphas(lane, epoch) for lane in lanes for epoch in epochs)
+    same = (
+        before.alphas(lane, epoch, knob) == now.alphas(lane, epoch, knob)
+        for lane in lanes
+        for epoch in epochs
+        for knob in range(2)
+    )
+    return before.wakes == now.wakes and all(same)

@@ -52,7 +52,8 @@ class Trainer:
             raise ConfigError(problem, "use accel")
         self.device = machine.device(config.backend, config.device, config.dtype)
         self.dtype = "float64" if config.backend == "reference" else config.dtype
-        self.states = StateFactory(config, self.network, self.backend, device=self.device, dtype=self.dtype)
+        place = {"device": self.device, "dtype": self.dtype}
+        self.states = StateFactory(config, self.network, self.backend, self.interpolation, **place)
         self.files = RunFolder(folder)
         self.steps = -(-len(data.x) // config.batch)
         self.stop_requested: str | None = None  # set by a signal's handler; looked at after each step
@@ -200,26 +201,30 @@ class Trainer:
         self._tell("epoch_ended", self, rows, seconds)
 
     def step(self, batch: np.ndarray) -> None:
-        """One batch for the prior and for all lanes, then the interpolation that is due after it."""
+        """One batch for the prior and for all lanes, with the interpolation that is due after it."""
         state, config = self.state, self.config
         x, y = self.images.train_batch(batch, state.epoch, state.step)
         settings: dict[str, Any] = {"lr": config.lr, "betas": (config.beta1, config.beta2), "eps": config.eps}
         settings |= {"compile": config.compile, "check": self._check_finite}
         losses = [self._step_of_prior(x, y, settings)]
+        step = state.epoch * self.steps + state.step + 1
         while state.lanes is not None:
+            due = self.interpolation.due_after_step(state.active, step)
+            moves = self.interpolation.moves(state.active, due, state.epoch)
             try:
-                losses.append(self.backend.train_step(state.lanes, x, y, **settings))
+                losses.append(self.backend.train_step(state.lanes, x, y, **settings, prior=state.prior, moves=moves))
                 break
             except NonFiniteError as error:
                 where = f"its loss is not finite in epoch {state.epoch + 1}, step {state.step + 1}"
                 self._stop_lanes(dict.fromkeys(error.lanes, error.layer), state.step + 1, f"{where}, from {{}} on")
         for total, loss in zip(state.losses, losses, strict=True):
             total += loss * len(batch)
-        self._interpolate(self.interpolation.due_after_step(state.active, state.epoch * self.steps + state.step + 1))
 
     def _step_of_prior(self, x: Any, y: Any, settings: dict[str, Any]) -> Any:
         """Train the prior on the batch, or take its weights from the recording; its loss, or 0."""
         state, source = self.state, self.prior_source
+        if state.prior is None:
+            return 0.0
         if source is not None and source.replayed_run is not None:
             for name, array in source.replay(state.epoch, state.step + 1).items():
                 state.prior.numbers[name][...] = self.backend.place(array, device=self.device)
@@ -234,22 +239,20 @@ class Trainer:
             source.record(state.epoch, state.step + 1, arrays)
         return loss
 
-    def _interpolate(self, due: list[int]) -> None:
-        state = self.state
-        if due and state.lanes is not None:
-            self.interpolation.interpolate(self.backend, state.lanes, state.prior, state.active, due, state.epoch)
-
     def _close_epoch(self) -> tuple[list[Row], dict[str, float]]:
         """Evaluate, interpolate, evaluate again, measure the bias; the rows of the epoch and where the time went."""
         state, test_scores = self.state, self.images.test_scores
         clock = [time.monotonic()]
         due = self.interpolation.due_after_epoch(state.active, state.epoch)
-        (correct, loss), *others = test_scores([state.prior, state.lanes] if due else [state.prior])
-        if not np.isfinite(loss).all():
+        scores = dict(zip(self._names(due), test_scores([state.prior, state.lanes if due else None]), strict=True))
+        if "prior" in scores and not np.isfinite(scores["prior"][1]).all():
             raise self._prior_failed(f"test loss is not finite after epoch {state.epoch + 1}")
-        before = {lane: count for counts, _ in others for lane, count in zip(state.active, counts, strict=True)}
+        before = dict(zip(state.active, scores["lanes"][0], strict=True)) if "lanes" in scores else {}
         clock.append(time.monotonic())
-        self._interpolate(due)
+        if due and state.lanes is not None:
+            moves = self.interpolation.moves(state.active, due, state.epoch)
+            self.backend.mix(state.lanes, state.prior, moves)
+        waking = self.states.wake(state, (state.epoch + 1) * self.steps)
         if due:
             self._refuse_non_finite_weights()
         clock.append(time.monotonic())
@@ -263,14 +266,23 @@ class Trainer:
         train_losses = [float(value) for own in sums for value in own]
         if self.prior_source is not None and self._replayed is not None:
             train_losses[0] = self.prior_source.train_loss(state.epoch)
-        test: dict[int | str, tuple[Any, Any]] = {"prior": (correct[0], loss[0]), **after}
-        scores = metrics.EpochScores(train_losses, test, before, held_out, bias)
-        rows = metrics.rows(self.config, self.interpolation, state, scores, len(self.data.x_test))
+        for lane in set(waking) & set(state.active):  # they are the prior
+            train_losses[1 + state.active.index(lane)] = train_losses[0]
+        test: dict[int | str, tuple[Any, Any]] = after
+        if "prior" in scores:
+            test["prior"] = (scores["prior"][0][0], scores["prior"][1][0])
+        found = metrics.EpochScores(train_losses, test, before, held_out, bias)
+        rows = metrics.rows(self.config, self.interpolation, state, found, len(self.data.x_test))
         names = ("evaluate", "mix", "evaluate", "meter")
         spent = dict.fromkeys(names, 0.0)
         for name, (start, end) in zip(names, pairwise(clock), strict=True):
             spent[name] += end - start
         return rows, spent
+
+    def _names(self, due: list[int]) -> list[str]:
+        """What is evaluated before the interpolation: the prior, and the lanes if any of them is due."""
+        own = {"prior": self.state.prior is not None, "lanes": bool(due) and self.state.lanes is not None}
+        return [name for name, there in own.items() if there]
 
     def _evaluate_lanes(self) -> dict[int | str, tuple[Any, Any]]:
         """Correct answers and summed losses by lane; lanes whose test loss is not finite are stopped."""
@@ -300,7 +312,7 @@ class Trainer:
     def _refuse_non_finite_weights(self) -> None:
         """What the last step of an epoch, or the interpolation after it, has done shows in no loss of that epoch."""
         state, when = self.state, f"after epoch {self.state.epoch + 1}, in {{}}"
-        for layer in not_finite(state.prior).values():
+        for layer in not_finite(state.prior).values() if state.prior is not None else ():
             raise self._prior_failed(f"weights are not finite {when.format(layer)}")
         if state.lanes is not None:
             self._stop_lanes(not_finite(state.lanes), self.steps, f"its weights are not finite {when}")

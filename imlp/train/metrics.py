@@ -13,13 +13,14 @@ from imlp.train.state import State
 
 
 def measure_bias(
-    backend: Any, network: Network, prior: Model, lanes: Model | None
+    backend: Any, network: Network, prior: Model | None, lanes: Model | None
 ) -> dict[str, dict[str, list[float]]]:
     """The bias meter of every interpolated layer, per lane, and what it shows of a random matrix."""
     found = {}
     for name in network.interpolated if lanes is not None else ():
-        spec, key = network.layer(name).spec, f"{name}.weight"
-        measured = backend.measure(lanes.parameters[key], spec, prior.weight_of(name, spec))  # type: ignore[union-attr]
+        spec = network.layer(name).spec
+        beside = None if prior is None else prior.weight_of(name, spec)
+        measured = backend.measure(backend.weight(lanes, name), spec, beside)
         own = {key: backend.to_numpy(numbers).tolist() for key, numbers in measured.items()}
         of_random = {f"random_{part}": value for part, value in backend.measure_random(spec).items()}
         found[name] = {**own, **{key: [value] * len(own["shared"]) for key, value in of_random.items()}}
@@ -38,23 +39,33 @@ class EpochScores:
 
 
 def rows(config: Config, interpolation: LaneInterpolation, state: State, scores: EpochScores, n_test: int) -> list[Row]:
-    """The rows of the epoch that ends: the prior's, then one per active lane."""
-    common, (correct, loss) = {"epoch": state.epoch + 1}, scores.test["prior"]
-    found: list[Row] = [{
-        **common, "lane": "prior", "name": "prior", "train_loss": scores.train_losses[0],
-        "test_accuracy": float(correct / n_test), "test_loss": float(loss / n_test), **scores.held_out[0],
-    }]  # fmt: skip
+    """The rows of the epoch that ends: the prior's, if there is one, then one per active lane."""
+    common, found = {"epoch": state.epoch + 1}, []
+    held_out = scores.held_out if "prior" in scores.test else [{}, *scores.held_out]
+    if "prior" in scores.test:
+        correct, loss = scores.test["prior"]
+        found.append({
+            **common, "lane": "prior", "name": "prior", "train_loss": scores.train_losses[0],
+            "test_accuracy": float(correct / n_test), "test_loss": float(loss / n_test), **held_out[0],
+        })  # fmt: skip
     for index, lane in enumerate(state.active):
         correct, loss = scores.test[lane]
         bias = {layer: {key: of[index] for key, of in own.items()} for layer, own in scores.bias.items()}
         found.append({
             **common, "lane": lane, "name": config.lanes[lane].title,
-            "alpha": interpolation.alphas(lane, state.epoch), "train_loss": scores.train_losses[1 + index],
+            "alpha": interpolation.alphas(lane, state.epoch), **_sharing(interpolation, lane, state.epoch),
+            "train_loss": scores.train_losses[1 + index],
             "test_accuracy_before": float(scores.before.get(lane, correct) / n_test),
             "test_accuracy": float(correct / n_test), "test_loss": float(loss / n_test),
-            **scores.held_out[1 + index], "bias": bias,
+            **held_out[1 + index], "bias": bias,
         })  # fmt: skip
     return found
+
+
+def _sharing(interpolation: LaneInterpolation, lane: int, epoch: int) -> dict[str, Any]:
+    """The second knob of `self`, where it is not the first."""
+    own = interpolation.alphas(lane, epoch, knob=1)
+    return {} if own == interpolation.alphas(lane, epoch) else {"alpha_sharing": own}
 
 
 def result(config: Config, network: Network, data: Dataset, state: State) -> dict[str, Any]:

@@ -13,12 +13,22 @@ from imlp.files import DIGITS
 LANE, TRAINING, DATA, MACHINE = "Lanes", "Training", "Data and network", "Machine"  # under which help shows them
 
 
-def setting(default: Any, help: str, panel: str, *, changes_result: bool = True, added_later: bool = False) -> Any:
+def setting(
+    default: Any,
+    help: str,
+    panel: str,
+    *,
+    changes_result: bool = True,
+    added_later: bool = False,
+    formerly: str | None = None,
+) -> Any:
     """A field with its documentation; `changes_result` says whether it belongs to the run's identity.
 
     One that was `added_later` belongs to it only where it is not the default, so that older runs keep theirs.
+    `formerly` is the name that older files have for it.
     """
     metadata = {"help": help, "panel": panel, "changes_result": changes_result, "added_later": added_later}
+    metadata["formerly"] = formerly
     return field(default=default, metadata=metadata)
 
 
@@ -29,6 +39,8 @@ def from_mapping(cls: type, values: Any) -> Any:
     if not isinstance(values, Mapping):
         raise ConfigError(f"{cls.__name__.lower()} is {values!r}", "give a table of settings")
     fields = {f.name: f for f in dataclasses.fields(cls)}
+    former = {f.metadata["formerly"]: f.name for f in fields.values() if f.metadata["formerly"]}
+    values = {former.get(name, name) if former.get(name) not in values else name: own for name, own in values.items()}
     for name in values:
         try:
             known(name, fields, "setting")
@@ -42,7 +54,7 @@ def _typed(f: "dataclasses.Field[Any]", value: Any) -> Any:
     expected = f.type
     if expected is str and isinstance(value, (int, float)) and not isinstance(value, bool):
         return str(value)
-    if f.name == "alpha" and isinstance(value, Mapping):
+    if f.name.startswith("alpha") and isinstance(value, Mapping):
         return Alpha(value)
     if get_origin(expected) is not None and type(None) in get_args(expected):
         if value is None:

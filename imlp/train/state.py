@@ -11,6 +11,7 @@ from imlp.model import BUFFER, Model, not_finite, shared
 from imlp.networks import Network
 from imlp.train.callbacks import Row
 from imlp.train.config import Config
+from imlp.train.lanes import LaneInterpolation
 
 MOMENTS = ("adam.first.", "adam.second.")  # how the names of Adam's moments begin
 SAVED = ("active", "epoch", "step", "rows", "stopped", "times")  # of a State, beside its models and losses
@@ -22,8 +23,8 @@ Arrays = dict[str, np.ndarray]
 class State:
     """Everything that changes in the course of a run."""
 
-    prior: Model
-    lanes: Model | None  # None: every lane has stopped
+    prior: Model | None  # None: no lane needs one
+    lanes: Model | None  # None: every lane has stopped, or none has begun
     active: list[int]  # which of the configuration's lanes the stack holds
     epoch: int = 0  # epochs that are complete, their interpolation and evaluation included
     step: int = 0  # steps of the epoch under way
@@ -35,7 +36,8 @@ class State:
     @property
     def models(self) -> Iterator[tuple[str, Model]]:
         """The prior, and the stack of lanes if there are any left, by the names that they have in a checkpoint."""
-        yield "prior", self.prior
+        if self.prior is not None:
+            yield "prior", self.prior
         if self.lanes is not None:
             yield "lanes", self.lanes
 
@@ -53,18 +55,37 @@ class State:
 class StateFactory:
     """Makes the states of a run: new, or from a checkpoint."""
 
-    def __init__(self, config: Config, network: Network, backend: Any, *, device: str, dtype: str):
-        self.config, self.network, self.backend = config, network, backend
+    def __init__(
+        self, config: Config, network: Network, backend: Any, lanes: LaneInterpolation, *, device: str, dtype: str
+    ):
+        self.config, self.network, self.backend, self.lanes = config, network, backend, lanes
         self.place = {"dtype": dtype, "device": device}
 
     def new(self) -> State:
         """The state before the first step."""
-        config, options = self.config, {"seed": self.config.seed, **self.place}
-        prior = self.backend.init(self.network, dense=False, **options)
-        lanes = self.backend.init(self.network, dense=True, lanes=len(config.lanes), **options)
-        state = State(prior, lanes, list(range(len(config.lanes))))
+        options: dict[str, Any] = {"seed": self.config.seed, **self.place}
+        awake = self.lanes.awake(0)
+        prior = self.backend.init(self.network, dense=False, **options) if self.config.needs_prior else None
+        state = State(prior, self._new_lanes(awake, options) if awake else None, awake)
         self.reset_losses(state)
         return state
+
+    def _new_lanes(self, lanes: list[int], options: dict[str, Any]) -> Model:
+        branches = self.lanes.branches_of(lanes)
+        made: Model = self.backend.init(self.network, dense=True, lanes=len(lanes), branches=branches, **options)
+        return made
+
+    def wake(self, state: State, step: int) -> list[int]:
+        """Let the lanes begin that become the prior after the epoch under way, with step `step`; which they are."""
+        waking = [lane for lane, epoch in enumerate(self.lanes.wakes) if epoch and epoch == state.epoch + 1]
+        for lane in waking:
+            assert state.prior is not None
+            state.prior.step = step  # where it is replayed, it has not counted
+            state.active = [*state.active, lane]
+            state.lanes = self.backend.relax(state.prior, state.lanes, self.lanes.branches_of(state.active))
+            sums = [self.backend.to_numpy(own).reshape(-1) for own in (*state.losses[1:], state.losses[0])]
+            state.losses[1:] = [self.backend.place(np.concatenate(sums), device=self.place["device"])]
+        return waking
 
     def reset_losses(self, state: State) -> None:
         """Begin the sums of an epoch, in float64."""
@@ -87,7 +108,7 @@ class StateFactory:
     def restored(self, arrays: Arrays, saved: dict[str, Any], where: object) -> State:
         """The state that a checkpoint holds. One without Adam's moments can be read, but not trained any further."""
         groups = {group: part(arrays, f"{group}/") for group in ("prior", "lanes")}
-        if not any(name.startswith(MOMENTS) for name in groups["prior"]):
+        if not any(name.startswith(MOMENTS) for own in groups.values() for name in own):
             if saved["epoch"] < self.config.epochs and saved["active"]:
                 problem = f"{where} ended after {saved['epoch']} epochs and kept its weights, not Adam's moments"
                 remedy = "train all epochs again, with --again; with --keep-moments more can be added later"
@@ -95,10 +116,10 @@ class StateFactory:
             for own in groups.values():
                 names = [name for name in own if not name.startswith(("adam.", BUFFER))]
                 own |= {prefix + name: np.zeros_like(own[name]) for prefix in MOMENTS for name in names}
-        prior = self.backend.restore(self.network, groups["prior"], dense=False, **self.place)
-        lanes = (
-            self.backend.restore(self.network, groups["lanes"], dense=True, **self.place) if groups["lanes"] else None
-        )
+        restore, branches = self.backend.restore, self.lanes.branches_of(saved["active"])
+        prior = restore(self.network, groups["prior"], dense=False, **self.place) if groups["prior"] else None
+        dense: dict[str, Any] = {"dense": True, "branches": branches, **self.place}
+        lanes = restore(self.network, groups["lanes"], **dense) if groups["lanes"] else None
         losses = [self.backend.place(np.array(sums), device=self.place["device"]) for sums in saved["losses"]]
         return State(prior, lanes, losses=losses, **{name: saved[name] for name in SAVED})
 
@@ -110,7 +131,8 @@ class StateFactory:
                 arrays = {name: array if array.ndim == 0 else array[at : at + 1] for name, array in own.items()}
                 if all_finite(arrays):
                     return arrays
-        found: Arrays = self.backend.export(self.backend.select(self.new().lanes, [lane]))
+        options: dict[str, Any] = {"seed": self.config.seed, **self.place}
+        found: Arrays = self.backend.export(self._new_lanes([lane], options))
         return found
 
 

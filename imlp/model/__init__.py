@@ -3,17 +3,18 @@
 Like `imlp.checks`, this looks only at shapes and numbers, never at an array library.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from imlp import checks
-from imlp.errors import AlphaError, ArrayError, NonFiniteError, known
-from imlp.networks import Network, check_layers
-from imlp.spec import Spec
+from imlp.couplings.moves import Branch
+from imlp.errors import ArrayError, NonFiniteError
+from imlp.networks import Network
+from imlp.spec import Shape, Spec
 
+RESTART = "adam.restart."  # how the names of restarts begin in files
 BUFFER = "buffer:"  # how the names of buffers begin in files
 Arrays = dict[str, Any]  # by parameter name: numpy.ndarray in the reference, torch.Tensor in accel
 
@@ -34,12 +35,30 @@ class Model:
     step: int = 0
     buffers: Arrays = field(default_factory=dict)  # what a step changes besides: running statistics of other models
     scratch: Arrays = field(default_factory=dict, repr=False)  # room that a backend keeps from step to step
+    restarts: dict[str, np.ndarray] = field(default_factory=dict)  # after which step Adam has started again, per lane
+    branches: tuple[Branch | None, ...] = ()  # one per lane; empty: no lane has a branch
 
     @classmethod
-    def start(cls, network: Network, dense: bool, lanes: int | None, parameters: Arrays, zeros_like: Any) -> "Model":
-        """A model that has not been trained yet: no moments, no steps."""
+    def start(
+        cls,
+        network: Network,
+        dense: bool,
+        lanes: int | None,
+        parameters: Arrays,
+        zeros_like: Any,
+        branches: Sequence[Branch | None] = (),
+    ) -> "Model":
+        """A model that has not been trained yet: no moments, no steps, gates at their start."""
         first, second = ({name: zeros_like(p) for name, p in parameters.items()} for _ in range(2))
-        return cls(network, dense, lanes, parameters, first, second)
+        made = cls(network, dense, lanes, parameters, first, second, branches=tuple(branches))
+        if branches and len(branches) != (lanes or 1):
+            raise ArrayError(f"{len(branches)} branches for {lanes or 1} lanes", "give one per lane, or None")
+        for index, branch in enumerate(made.branches):
+            if branch is not None and branch.coupling == "gate":
+                own = made.lane(index).parameters
+                for layer in branch.layers:
+                    own[f"{layer}.gate"][...] = np.log(branch.gate / (1 - branch.gate))
+        return made
 
     def weight_of(self, name: str, spec: Spec) -> Any:
         """What the verbs take as the weight of a prior's layer: an array, or a mapping of several."""
@@ -52,7 +71,40 @@ class Model:
         parameters, first, second, buffers = (
             {name: array[chosen] for name, array in group.items()} for group in groups
         )
-        return Model(self.network, self.dense, len(chosen), parameters, first, second, self.step, buffers)
+        made = Model(self.network, self.dense, len(chosen), parameters, first, second, self.step, buffers)
+        made.restarts = {name: own[chosen] for name, own in self.restarts.items()}
+        made.branches = tuple(self.branches[lane] for lane in chosen) if self.branches else ()
+        return made
+
+    def lane(self, index: int) -> "Model":
+        """One lane as a model of its own that shares its numbers, and the room for gradients."""
+        if self.lanes is None:
+            return self
+        groups = (self.parameters, self.first_moments, self.second_moments, self.buffers)
+        parameters, first, second, buffers = (
+            {name: array[index, ...] for name, array in own.items()} for own in groups
+        )
+        made = Model(self.network, self.dense, None, parameters, first, second, self.step, buffers, self.scratch)
+        made.restarts = {name: own[index : index + 1] for name, own in self.restarts.items()}
+        made.branches = self.branches[index : index + 1]
+        return made
+
+    def count_from(self, names: Iterable[str], step: int) -> None:
+        """Let Adam start again for these parameters of a model without lanes: its next step counts as the first."""
+        for name in names:
+            self.first_moments[name][...] = 0
+            self.second_moments[name][...] = 0
+            self.restarts[name][0] = step
+
+    def allow_restarts(self, names: Iterable[str]) -> None:
+        """Make place for what `count_from` notes."""
+        for name in names:
+            self.restarts.setdefault(name, np.zeros(self.lanes or 1, np.int64))
+
+    def branch_of(self, layer: str) -> Branch | None:
+        """The branch of a layer of a model without lanes."""
+        branch = self.branches[0] if self.branches else None
+        return branch if branch is not None and layer in branch.layers else None
 
     @property
     def numbers(self) -> Arrays:
@@ -94,79 +146,6 @@ def lanes_chosen(model: Model, lanes: Sequence[int]) -> list[int]:
     return chosen
 
 
-class Mix(NamedTuple):
-    """One layer of neighbouring lanes that is to be mixed: views of the I-MLP's numbers, and the prior's own."""
-
-    spec: Spec
-    W: Any  # (lanes, M_out, M_in), to be changed in place
-    b: Any  # (lanes, M_out), to be changed in place
-    prior_weight: Any
-    prior_bias: Any  # before it is expanded; None if the prior has none
-    alphas: list[float]  # one per lane
-
-
-def mixes(
-    model: Model, prior: Model, alpha: Any, *, mode: str, layers: Iterable[str] | None, head: bool
-) -> Iterator[Mix]:
-    """What an interpolation step has to mix, after all of what was given has been checked."""
-    for name, alphas in alphas_by_layer(model, prior, alpha, mode=mode, layers=layers, head=head).items():
-        spec, (weight, bias) = model.network.layer(name).spec, (f"{name}.weight", f"{name}.bias")
-        dense = (model.parameters[weight], model.parameters[bias])
-        W, b = dense if model.lanes is not None else (array[None] for array in dense)
-        for lanes, given in runs(alphas):
-            yield Mix(spec, W[lanes], b[lanes], prior.weight_of(name, spec), prior.parameters.get(bias), given)
-
-
-def alphas_by_layer(
-    model: Model, prior: Model, alpha: Any, *, mode: str, layers: Iterable[str] | None, head: bool
-) -> dict[str, list[float | None]]:
-    """For each layer to be mixed, one alpha per lane; None leaves that lane's layer untouched.
-
-    `alpha` is a number, one per lane, or a mapping from layer names to either; a layer that a mapping leaves out is
-    left untouched. The head, if it is to be mixed, takes the alpha of the mapping's "head", or the common one.
-    """
-    if not model.dense or prior.dense:
-        raise ArrayError("inject mixes a prior into an I-MLP", "give the I-MLP (dense) first, then the prior")
-    if prior.network != model.network:
-        raise ArrayError(f"a prior of {prior.network.name} for {model.network.name}", "make both of one network")
-    checks.mode_known(mode)
-    names = model.network.interpolated if layers is None else check_layers(model.network, layers)
-    names = (*names, "head") if head else names
-    if isinstance(alpha, Mapping):
-        for name in alpha:
-            known(name, names, "layer in alpha")
-        given = {name: alpha[name] for name in names if name in alpha}
-    else:
-        given = dict.fromkeys(names, alpha)
-    return {name: _one_per_lane(value, model.lanes) for name, value in given.items()}
-
-
-def _one_per_lane(alpha: Any, lanes: int | None) -> list[float | None]:
-    n = 1 if lanes is None else lanes
-    several = isinstance(alpha, (list, tuple)) or getattr(alpha, "ndim", 0) == 1
-    values = list(alpha) if several else [alpha] * n
-    if len(values) != n or (several and lanes is None):
-        remedy = "give a single one" if lanes is None else f"give one, or a list of {n}"
-        raise AlphaError(
-            f"{len(values)} alphas for {'a model without lanes' if lanes is None else f'{n} lanes'}", remedy
-        )
-    return [None if value is None else checks.alphas(value, None)[0] for value in values]
-
-
-def runs(alphas: Sequence[float | None]) -> Iterator[tuple[slice, list[float]]]:
-    """Neighbouring lanes that have an alpha, to be mixed in one go.
-
-    >>> list(runs([0.1, 0.2, None, 0.4]))
-    [(slice(0, 2, None), [0.1, 0.2]), (slice(3, 4, None), [0.4])]
-    """
-    start = 0
-    for lane, alpha in enumerate([*alphas, None]):
-        if alpha is None:
-            if start < lane:
-                yield slice(start, lane), [a for a in alphas[start:lane] if a is not None]
-            start = lane + 1
-
-
 def exported(model: Model, to_numpy: Callable[[Any], np.ndarray]) -> dict[str, np.ndarray]:
     """Everything that it takes to resume exactly, by name: `conv1.weight`, ..., `adam.first.conv1.weight`, ...."""
     return {name: np.array(array) for name, array in shared(model, to_numpy).items()}
@@ -177,14 +156,36 @@ def shared(model: Model, to_numpy: Callable[[Any], np.ndarray]) -> dict[str, np.
     groups = {"": model.parameters, "adam.first.": model.first_moments, "adam.second.": model.second_moments}
     groups[BUFFER] = model.buffers
     arrays = {prefix + name: to_numpy(array) for prefix, group in groups.items() for name, array in group.items()}
-    return arrays | {"adam.step": np.array(model.step)}
+    restarts = {RESTART + name: own for name, own in model.restarts.items()}
+    return arrays | {"adam.step": np.array(model.step)} | restarts
 
 
-def loaded(network: Network, arrays: Mapping[str, Any], *, dense: bool, convert: Callable[[Any], Any]) -> Model:
+def shapes_of(network: Network, *, dense: bool, branches: Sequence[Branch | None] = ()) -> dict[str, Shape]:
+    """The shapes of all parameters by name; those of the branches come last."""
+    shapes, there = dict(network.shapes(dense=dense)), [branch for branch in branches if branch is not None]
+    for layer in network.layers if there else ():
+        own = [branch for branch in there if layer.name in branch.layers]
+        if own:
+            shapes |= {f"{layer.name}.prior.{part}": shape for part, shape in layer.spec.shapes().items()}
+        if any(branch.coupling == "gate" for branch in own):
+            shapes[f"{layer.name}.gate"] = ()
+    return shapes
+
+
+def loaded(
+    network: Network,
+    arrays: Mapping[str, Any],
+    *,
+    dense: bool,
+    convert: Callable[[Any], Any],
+    branches: Sequence[Branch | None] = (),
+) -> Model:
     """The model that `exported` wrote; every name and shape is checked against the network."""
-    shapes, buffers = network.shapes(dense=dense), network.buffers(dense=dense)
+    shapes, buffers = shapes_of(network, dense=dense, branches=branches), network.buffers(dense=dense)
     prefixes = {"": shapes, "adam.first.": shapes, "adam.second.": shapes, BUFFER: buffers}
     expected = {prefix + name for prefix, own in prefixes.items() for name in own} | {"adam.step"}
+    restarts = {name: arrays[RESTART + name] for name in shapes if RESTART + name in arrays}
+    expected |= {RESTART + name for name in restarts}
     for name in sorted(expected - set(arrays)):
         raise ArrayError(f"{network.name}: array {name} is missing", "give everything that export wrote")
     for name in sorted(set(arrays) - expected):
@@ -207,7 +208,13 @@ def loaded(network: Network, arrays: Mapping[str, Any], *, dense: bool, convert:
             problem = f"{network.name}: an array does not hold numbers: {error}"
             raise ArrayError(problem, "give what export wrote") from error
     parameters, first, second, others = groups
-    return Model(network, dense, lanes, parameters, first, second, int(arrays["adam.step"]), others)
+    made = Model(network, dense, lanes, parameters, first, second, int(arrays["adam.step"]), others)
+    for name, own in restarts.items():
+        if np.shape(own) != (lanes or 1,):
+            raise ArrayError(f"{network.name}: {RESTART}{name} has shape {np.shape(own)}", "give what export wrote")
+        made.restarts[name] = np.array(own, np.int64)
+    made.branches = tuple(branches)
+    return made
 
 
 def not_finite(model: Model) -> dict[int, str]:
@@ -222,7 +229,7 @@ def not_finite(model: Model) -> dict[int, str]:
     for name, array in named:
         for lane, own in enumerate([array] if model.lanes is None else array):
             if lane not in found and not (abs(own) < np.inf).all():
-                found[lane] = name.rpartition(".")[0]
+                found[lane] = name.rpartition(".")[0].removesuffix(".prior")
     return found
 
 
