@@ -16,7 +16,9 @@ import numpy as np
 from imlp.errors import ConfigError, known
 from imlp.study.scores import Arm, Score
 from imlp.study.two_lines import fit_v
-from imlp.train.config import Lane
+from imlp.train.config import Lane, from_mapping
+from imlp.train.lane import with_epochs
+from imlp.train.run_reader import meter_of
 
 HOLDS, FAILS, UNKNOWN = "holds", "fails", "cannot tell"
 R2 = 0.8  # of each side, for it to count as logarithmic
@@ -54,20 +56,28 @@ class Evidence:
             raise _Missing(f"{lane.title if lane else 'the prior'} of {arm}")
         return found
 
-    def named(self, name: Mapping[str, Any]) -> Score:
-        """The score that `{arm, ...}` with the settings of a lane names; without them, the prior's."""
+    def lane(self, name: Mapping[str, Any]) -> Lane | None:
+        """The lane that `{arm, ...}` with its settings names; None, the prior, without them.
+
+        `relax_after` may be a share of the epochs.
+        """
         settings = {key: value for key, value in name.items() if key != "arm"}
-        return self.score(name["arm"], Lane(**settings) if settings else None)
+        lane: Lane = from_mapping(Lane, with_epochs(settings, self.arm(name["arm"]).config.epochs))
+        return lane if settings else None
+
+    def named(self, name: Mapping[str, Any]) -> Score:
+        """The score of that lane, or of the prior."""
+        return self.score(name["arm"], self.lane(name))
 
     def title(self, name: Mapping[str, Any]) -> str:
-        settings = {key: value for key, value in name.items() if key != "arm"}
-        title = Lane(**settings).title if settings else self.arm(name["arm"]).prior_name
+        lane = self.lane(name)
+        title = lane.title if lane is not None else self.arm(name["arm"]).prior_name
         return f"{title} ({name['arm']})" if len(self.arms) > 1 else title
 
-    def series(self, arm: str, every: str) -> list[Score]:
-        """The scores of constant alphas above 0 of one cadence, by alpha."""
+    def series(self, arm: str, every: str, coupling: str = "interpolate") -> list[Score]:
+        """The scores of constant alphas above 0 of one cadence and coupling, by alpha."""
         of = self.arm(arm)
-        own = of.scores_of(of.series.get(Lane(alpha="0", every=every), []))
+        own = of.scores_of(of.series.get(Lane(alpha="0", every=every, coupling=coupling), []))
         if not own:
             raise _Missing(f"any alpha every {every}")
         return own
@@ -148,9 +158,11 @@ def _all(signs: Sequence[int]) -> str:
     return FAILS if min(signs) < 0 else HOLDS if min(signs) > 0 else UNKNOWN
 
 
-def dip(evidence: Evidence, *, arm: str, between: Sequence[float], every: str) -> tuple[str, str]:
+def dip(
+    evidence: Evidence, *, arm: str, between: Sequence[float], every: str, coupling: str = "interpolate"
+) -> tuple[str, str]:
     """The lowest accuracy lies at an alpha in between, below that of the smallest and of the largest alpha."""
-    scores = evidence.series(arm, every)
+    scores = evidence.series(arm, every, coupling)
     ends = scores[0], scores[-1]
     inside = [score for score in scores if between[0] <= (score.alpha or 0) <= between[1]]
     if not ((ends[0].alpha or 0) < between[0] and (ends[1].alpha or 0) > between[1] and inside):
@@ -164,6 +176,12 @@ def dip(evidence: Evidence, *, arm: str, between: Sequence[float], every: str) -
         verdict = UNKNOWN
     sides = " and ".join(f"{end} at {end.alpha:g}" for end in ends)
     return verdict, f"lowest at alpha {lowest.alpha:g}: {lowest}, against {sides}{evidence.remark(lowest, *ends)}"
+
+
+def no_dip(evidence: Evidence, **settings: Any) -> tuple[str, str]:
+    """There is no such alpha: what `dip` calls a failure."""
+    verdict, because = dip(evidence, **settings)
+    return {HOLDS: FAILS, FAILS: HOLDS, UNKNOWN: UNKNOWN}[verdict], because
 
 
 def logarithmic(evidence: Evidence, *, arm: str, every: str) -> tuple[str, str]:
@@ -222,6 +240,32 @@ def _order(
     return verdict, because + evidence.remark(one, *rest)
 
 
+def any_above(evidence: Evidence, *, higher: Sequence[Mapping[str, Any]], lower: Mapping[str, Any]) -> tuple[str, str]:
+    """At least one of some models is more accurate than another one."""
+    rest, other = [evidence.named(name) for name in higher], evidence.named(lower)
+    best = max(rest, key=lambda score: score.mean)
+    signs = [evidence.above(score, other) for score in rest]
+    verdict = HOLDS if max(signs) > 0 else FAILS if max(signs) < 0 else UNKNOWN
+    title = evidence.title(higher[rest.index(best)])
+    return verdict, f"best {title} {best}, against {evidence.title(lower)} {other}{evidence.remark(best, other)}"
+
+
+def stays_near(evidence: Evidence, *, arm: str, lanes: Sequence[Mapping[str, Any]], shared: float) -> tuple[str, str]:
+    """In every layer of these lanes at least a share of `|W|^2` is still that of a prior layer after the last epoch."""
+    texts, lows = [], []
+    for name in lanes:
+        lane = evidence.lane({"arm": arm, **name})
+        for run in evidence.arm(arm).runs:
+            rows = run.of(run.config.lanes.index(lane)) if lane in run.config.lanes else []
+            if rows and rows[-1]["epoch"] == run.config.epochs:
+                lows.append(min((own["shared"], layer) for layer, own in meter_of(rows[-1]).items()))
+        if not lows:
+            raise _Missing(f"{lane.title if lane else 'the prior'} of {arm}")
+        low, layer = min(lows)
+        texts.append(f"{lane.title if lane else 'prior'}: at least {low:.3f} ({layer})")
+    return HOLDS if min(lows)[0] >= shared else FAILS, f"{'; '.join(texts)} (needed: {shared:g})"
+
+
 def larger_gain(evidence: Evidence, *, larger: str, smaller: str, alpha: str, every: str) -> tuple[str, str]:
     """From alpha 0 to this alpha one arm gains, and more than the other; to lose less is not to gain."""
     pairs = [
@@ -251,6 +295,7 @@ def overfits(evidence: Evidence, *, arm: str, alphas: Sequence[str]) -> tuple[st
 
 CLAIMS: dict[str, Callable[..., tuple[str, str]]] = {
     "dip": dip, "logarithmic": logarithmic, "one-is-prior": one_is_prior,
-    "above": above, "below": below, "larger-gain": larger_gain, "overfits": overfits,
+    "above": above, "below": below, "any-above": any_above, "larger-gain": larger_gain, "overfits": overfits,
+    "no-dip": no_dip, "stays-near": stays_near,
 }  # fmt: skip
-CURVES = ("dip", "logarithmic", "one-is-prior")  # judged for each cadence
+CURVES = ("dip", "no-dip", "logarithmic", "one-is-prior")  # judged for each cadence

@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -220,3 +220,16 @@ def lanes_of(alphas: str | Iterable[str], every: str = "epoch", **common: Any) -
             usual = "epoch" if once else cadence.strip()
             found[dataclasses.replace(made, every=usual if own is None else own)] = None
     return tuple(found)
+
+
+def with_epochs(lane: Mapping[str, Any], epochs: int) -> dict[str, Any]:
+    """`once:10%:1` is once after a tenth of the epochs, whatever the budget; `relax_after = "10%"` likewise."""
+    found = dict(lane)
+    after = str(found.get("relax_after", ""))
+    if after.endswith("%"):
+        found["relax_after"] = max(1, round(epochs * float(after[:-1]) / 100))
+    kind, _, rest = str(found.get("alpha", "")).partition(":")
+    when, _, alpha = rest.partition(":")
+    if kind == "once" and when.endswith("%"):
+        found["alpha"] = f"once:{max(1, round(epochs * float(when[:-1]) / 100))}:{alpha}"
+    return found

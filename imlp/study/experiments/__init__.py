@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from imlp.couplings.schedule import alphas_of
 from imlp.errors import ConfigError, ImlpError, known
 from imlp.study.claims import CLAIMS, Verdict, judge
 from imlp.study.distance import lacking
 from imlp.study.scores import Arm, Score
 from imlp.train.config import Config, Lane, from_mapping, read
-from imlp.train.lane import lanes_of
+from imlp.train.lane import lanes_of, with_epochs
 
 FOLDER = Path(__file__).parent
 BUDGETS = ("smoke", "short", "paper")
@@ -59,7 +60,7 @@ class Experiment:
             every = own.get("every", arm.get("every", "epoch"))
             lanes = lanes_of(own.get("alphas", arm["alphas"]), every)
             base = from_mapping(Config, merged)
-            more = (from_mapping(Lane, _with_epochs(lane, base.epochs)) for lane in arm.get("more", ()))
+            more = (lane for table in arm.get("more", ()) for lane in _listed(table, base.epochs))
             found.append(ArmPlan(arm["name"], base, tuple(dict.fromkeys((*lanes, *more)))))
         return found
 
@@ -165,14 +166,11 @@ def _merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _with_epochs(lane: Mapping[str, Any], epochs: int) -> dict[str, Any]:
-    """`once:10%:1` is once after a tenth of the epochs, whatever the budget."""
-    found = dict(lane)
-    kind, _, rest = str(found.get("alpha", "")).partition(":")
-    when, _, alpha = rest.partition(":")
-    if kind == "once" and when.endswith("%"):
-        found["alpha"] = f"once:{max(1, round(epochs * float(when[:-1]) / 100))}:{alpha}"
-    return found
+def _listed(table: Mapping[str, Any], epochs: int) -> list[Lane]:
+    """The lanes that a table of `more` describes: one for each alpha that it lists."""
+    own = with_epochs(table, epochs)
+    alphas = alphas_of(str(own["alpha"])) if "alpha" in own else [None]
+    return [from_mapping(Lane, own if alpha is None else {**own, "alpha": alpha}) for alpha in alphas]
 
 
 def is_about(score: Score, lane: Mapping[str, Any] | None) -> bool:
