@@ -1,6 +1,7 @@
 """One training step: ours, plain `torch.nn` with `torch.optim.Adam`, and the matrix products alone.
 
 Run: python benchmarks/step.py [--network cnn] [--batch 128] [--threads 2] [--repeats 30] [--device cuda] [--lanes 12]
+     [--only-mixing]
 
 (a) torch.nn: the same network from `nn.Conv2d`, `nn.Linear`, `nn.LayerNorm`, `nn.GELU`, with default and fused Adam.
 (b) floor: the products `x W^T`, `dy^T x` and `dy W` of every dense layer (without the gradient at the images) and
@@ -9,6 +10,9 @@ Run: python benchmarks/step.py [--network cnn] [--batch 128] [--threads 2] [--re
 (c) lanes: each lane is computed as if it were alone, so its bits cannot depend on the other lanes. The products alone
     show what this costs: one by one, as imlp computes them, and joined (one product for the first layer, `bmm` for the
     others).
+
+(d) mixing: nine lanes that are mixed after every step, by `interpolate` and by `self`, each layer right after its own
+    update, while it is in the cache; the same after the whole step ("late"), as it was done before; and no mixing.
 
 The times of a candidate are those of its turns; a ratio is the median over the turns. "quiet" is the ratio of the
 fastest tenth of the turns on either side: use it when the machine is busy with other things.
@@ -27,6 +31,7 @@ from torch import Tensor, nn
 
 from imlp import accel, networks
 from imlp.accel.layers import product
+from imlp.couplings.moves import Move
 from imlp.networks import Layer, Network, Norm
 
 Step = Callable[[], object]
@@ -65,6 +70,20 @@ def plain_step(network: Network, dense: bool, x: Tensor, y: Tensor, fused: bool 
 def our_step(network: Network, dense: bool, lanes: int | None, x: Tensor, y: Tensor) -> Step:
     model = accel.init(network, dense=dense, seed=0, lanes=lanes, device=x.device)
     return lambda: accel.train_step(model, x, y)
+
+
+def mixed_step(network: Network, lanes: int, x: Tensor, y: Tensor, coupling: str, *, late: bool = False) -> Step:
+    """A step of all lanes with mixing: within it, or after it."""
+    model = accel.init(network, dense=True, seed=0, lanes=lanes, device=x.device)
+    prior = accel.init(network, dense=False, seed=0, device=x.device)
+    moves = {name: [Move(coupling, 0.01)] * lanes for name in network.interpolated}
+
+    def step() -> None:
+        accel.train_step(model, x, y, prior=prior, moves=None if late else moves)
+        if late:
+            accel.mix(model, prior, moves)
+
+    return step
 
 
 def floor(network: Network, batch: int, *, fresh: bool, device: str = "cpu") -> Step:
@@ -125,6 +144,7 @@ def main(
     repeats: int = 30,
     device: str = "cpu",
     lanes: Annotated[list[int], typer.Option()] = [1, 4, 12],  # noqa: B006
+    only_mixing: bool = False,
 ) -> None:
     torch.set_num_threads(threads)
     print_machine()
@@ -168,7 +188,14 @@ def main(
                 [(f"{n} lanes, products one by one", f"{n} lanes, products joined")],
             )
         )
-    for candidates, pairs in groups:
+    mixed = {
+        "9 lanes": our_step(made, True, 9, x, y),
+        "9 lanes, interpolate": mixed_step(made, 9, x, y, "interpolate"),
+        "9 lanes, interpolate late": mixed_step(made, 9, x, y, "interpolate", late=True),
+        "9 lanes, self": mixed_step(made, 9, x, y, "self"),
+    }
+    groups.append((mixed, [(name, "9 lanes") for name in mixed if name != "9 lanes"]))
+    for candidates, pairs in groups if not only_mixing else groups[-1:]:
         seconds = interleaved(candidates, repeats=repeats, warm_up=3)
         title = f"{network}, batch {batch}, float32, {threads} threads, {repeats} turns"
         times = table(title, "step", "ms (middle half)")

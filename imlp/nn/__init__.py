@@ -4,14 +4,16 @@
 the layers of the original, as one steps a learning-rate scheduler. Needs torch.
 """
 
+from imlp.nn.branches import Branches, couple, decay_groups
 from imlp.nn.compare import bias_meter, project_, verify
 from imlp.nn.dense import Dense
 from imlp.nn.densify import TooLargeError, densify, size_table
 from imlp.nn.find import Found, Plan, find
-from imlp.nn.interpolation import Interpolation, interpolate_
+from imlp.nn.interpolation import Interpolation, interpolate_, relax_
 from imlp.nn.table import Table
 
 __all__ = [
+    "Branches",
     "Dense",
     "Found",
     "Interpolation",
@@ -19,10 +21,13 @@ __all__ = [
     "Table",
     "TooLargeError",
     "bias_meter",
+    "couple",
+    "decay_groups",
     "densify",
     "find",
     "interpolate_",
     "project_",
+    "relax_",
     "size_table",
     "verify",
 ]

@@ -5,19 +5,26 @@ Nothing of the size of `W` is allocated. A coupling is a function of a pair of l
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from imlp import checks
-from imlp.accel import expand_bias, interpolate, project
+from imlp.accel import expand_bias, interpolate, pull, pull_bias
 from imlp.couplings.schedule import Schedule, parse
 from imlp.errors import AlphaError, ModuleError, known
 from imlp.nn.choice import Layers, matches
-from imlp.nn.pairs import Pair, pairs, prior_numbers, project_bias
+from imlp.nn.pairs import Pair, pairs, prior_numbers, unwrapped
 
 AlphaOf = Callable[[int], float | None]
+
+
+class Knobs(NamedTuple):
+    """What a mixing does to a layer: its alpha, and for `self` that of sharing."""
+
+    alpha: float
+    sharing: float
 
 
 def _towards_prior(pair: Pair, alpha: float, biases: bool, *, keep: float) -> None:
@@ -28,33 +35,28 @@ def _towards_prior(pair: Pair, alpha: float, biases: bool, *, keep: float) -> No
     mode = "add" if keep == 1 else "interpolate"
     interpolate(dense.weight.detach(), dense.spec, weight, alpha, mode=mode)
     if biases and dense.bias is not None:
-        small = None if bias is None else expand_bias(dense.spec, bias)
-        _mix(dense.bias.detach(), small, keep, alpha)
+        b = dense.bias.detach().mul_(keep)
+        if bias is not None:
+            b.add_(expand_bias(dense.spec, bias), alpha=alpha)
 
 
-def _interpolate(pair: Pair, alpha: float, biases: bool) -> None:
-    _towards_prior(pair, alpha, biases, keep=1 - alpha)
+def _interpolate(pair: Pair, knobs: Knobs, biases: bool) -> None:
+    _towards_prior(pair, knobs.alpha, biases, keep=1 - knobs.alpha)
 
 
-def _add(pair: Pair, alpha: float, biases: bool) -> None:
-    _towards_prior(pair, alpha, biases, keep=1.0)
+def _add(pair: Pair, knobs: Knobs, biases: bool) -> None:
+    _towards_prior(pair, knobs.alpha, biases, keep=1.0)
 
 
-def _self(pair: Pair, alpha: float, biases: bool) -> None:
-    """`W <- (1 - alpha) W + alpha Pi(W)` with `Pi(W) = matrix(project(W))`; the bias likewise."""
-    W, b, spec = pair.dense.weight.detach(), pair.dense.bias, pair.dense.spec
-    interpolate(W, spec, project(W, spec), alpha)
+def _self(pair: Pair, knobs: Knobs, biases: bool) -> None:
+    """`W <- W - locality (W - M * W) - sharing (M * W - Pi(W))`; the bias is shared or not."""
+    spec, b = pair.dense.spec, pair.dense.bias
+    pull(pair.dense.weight.detach(), spec, knobs.alpha, knobs.sharing)
     if biases and b is not None:
-        _mix(b.detach(), expand_bias(spec, project_bias(b.detach(), spec)), 1 - alpha, alpha)
+        pull_bias(b.detach(), spec, knobs.sharing)
 
 
-def _mix(b: Tensor, small: Tensor | None, keep: float, alpha: float) -> None:
-    b.mul_(keep)
-    if small is not None:
-        b.add_(small, alpha=alpha)
-
-
-COUPLINGS: dict[str, Callable[[Pair, float, bool], None]] = {"interpolate": _interpolate, "add": _add, "self": _self}
+COUPLINGS: dict[str, Callable[[Pair, Knobs, bool], None]] = {"interpolate": _interpolate, "add": _add, "self": _self}
 WITHOUT_PRIOR = ("self",)
 
 
@@ -66,6 +68,8 @@ class Interpolation:
       any of these, in which the first that matches counts, names before globs, and other layers are left alone
     - `coupling`: `"interpolate"`: `W <- (1 - alpha) W + alpha W_P`; `"add"`: `W <- W + alpha W_P`; `"self"`:
       `W <- (1 - alpha) W + alpha Pi(W)` with the nearest prior `Pi(W)`, for which `prior` is None
+    - `alpha_sharing`: of `self`, for what is local and not shared; `alpha` is then for what is not local
+    - `optimizer`: its state of each parameter that was mixed is deleted, so that Adam starts again for it
     - `layers`: which of the dense layers, by name or glob
     - `biases`: mix them as well
     - `steps`: how often `step()` will be called in all, for schedules that have to know (`decay`, `end`)
@@ -91,6 +95,8 @@ class Interpolation:
         layers: Layers = None,
         biases: bool = True,
         steps: int | None = None,
+        alpha_sharing: Any = None,
+        optimizer: torch.optim.Optimizer | None = None,
     ) -> None:
         self.coupling = known(coupling, COUPLINGS, "coupling")
         if prior is None and coupling not in WITHOUT_PRIOR:
@@ -103,17 +109,37 @@ class Interpolation:
         self.calls = 0
         own = {name: pair.dense if pair.own is None else pair.own for name, pair in self.pairs.items()}
         self._alphas = {name: given for name, given in self._by_layer(alpha, own).items() if given is not None}
+        if alpha_sharing is not None and coupling != "self":
+            raise ModuleError(f"alpha_sharing is for the coupling self, not {coupling}", "leave it out")
+        shared = {} if alpha_sharing is None else self._by_layer(alpha_sharing, own)
+        self._sharing = {name: given for name, given in shared.items() if given is not None}
+        self._has_two, self.optimizer = alpha_sharing is not None, optimizer
 
     def step(self) -> None:
         """Count a step of training, and mix if it is due."""
         if (self.calls + 1) % self.every == 0:
-            _mix_pairs(self.pairs, self.alphas, self.coupling, self.biases)
+            self._mix()
         self.calls += 1
+
+    @torch.no_grad()
+    def _mix(self) -> None:
+        alphas, sharing = self.alphas, self._now(self._sharing) if self._has_two else self.alphas
+        for name in dict.fromkeys((*alphas, *sharing)):
+            knobs, dense = Knobs(alphas.get(name, 0.0), sharing.get(name, 0.0)), self.pairs[name].dense
+            if any(knobs):
+                COUPLINGS[self.coupling](self.pairs[name], knobs, self.biases)
+                mixed = [dense.weight, dense.bias if self.biases else None]
+                for parameter in mixed:
+                    if self.optimizer is not None and parameter is not None:
+                        self.optimizer.state.pop(parameter, None)
 
     @property
     def alphas(self) -> dict[str, float]:
         """Alpha of each layer that the next mixing moves."""
-        found = {name: alpha(self.calls) for name, alpha in self._alphas.items()}
+        return self._now(self._alphas)
+
+    def _now(self, functions: Mapping[str, AlphaOf]) -> dict[str, float]:
+        found = {name: alpha(self.calls) for name, alpha in functions.items()}
         return {name: checks.alphas(alpha, None)[0] for name, alpha in found.items() if alpha is not None}
 
     def state_dict(self) -> dict[str, Any]:
@@ -171,7 +197,28 @@ def interpolate_(
 
 
 @torch.no_grad()
-def _mix_pairs(chosen: Mapping[str, Pair], alphas: Mapping[str, float], coupling: str, biases: bool) -> None:
-    for name, alpha in alphas.items():
-        if alpha != 0:
-            COUPLINGS[coupling](chosen[name], alpha, biases)
+def relax_(model: nn.Module, prior: nn.Module, *, optimizer: torch.optim.Optimizer | None = None) -> nn.Module:
+    """Let the model become the prior, in place, from where it may train freely (d'Ascoli et al. 2019).
+
+    Every parameter and buffer that is not a dense layer's is copied by its name. Given an optimizer, its state is
+    cleared.
+
+    >>> from imlp.nn import densify
+    >>> prior = nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.Flatten(), nn.Linear(32, 5))
+    >>> model = relax_(densify(prior, (1, 4, 4)), prior)
+    >>> x = torch.ones(2, 1, 4, 4)
+    >>> torch.allclose(model(x), prior(x), atol=1e-6)
+    True
+    """
+    knob = Interpolation(model, prior, 1)
+    dense = {id(tensor) for pair in knob.pairs.values() for tensor in pair.dense.parameters()}
+    knob.step()
+    theirs = unwrapped(prior).state_dict(keep_vars=True)
+    for name, own in unwrapped(model).state_dict(keep_vars=True).items():
+        if id(own) not in dense:
+            if name not in theirs or theirs[name].shape != own.shape:
+                raise ModuleError(f"the prior has no {name} of shape {tuple(own.shape)}", "give the one it was made of")
+            own.copy_(theirs[name])
+    if optimizer is not None:
+        optimizer.state.clear()
+    return model
