@@ -40,7 +40,9 @@ class Watch(Callback):
         self.task = self.progress.add_task(
             "", total=config.epochs * trainer.steps, completed=done, epoch=self._epoch(state.epoch), speed=0.0
         )
-        self.titles = ["prior", *(lane.title for lane in config.lanes)]
+        self.titles: dict[int | str, str] = {"prior": "prior"} if config.needs_prior else {}
+        self.titles |= {k: lane.title for k, lane in enumerate(config.lanes)}
+        self.wakes = {k: lane.wakes_after(config.epochs) for k, lane in enumerate(config.lanes)}
         self.rows = [[row for row in state.rows if row["epoch"] == e + 1] for e in range(state.epoch)]
         self.images, self.since = 0, time.monotonic()
         self._show()
@@ -67,7 +69,7 @@ class Watch(Callback):
         return f"{min(epoch + 1, self.epochs)}/{self.epochs}"
 
     def _show(self) -> None:
-        self.live.update(Group(accuracy_table(self.titles, self.rows[-SHOWN:]), self.progress))
+        self.live.update(Group(accuracy_table(self.titles, self.rows[-SHOWN:], self.wakes), self.progress))
 
 
 class Lines(Callback):
@@ -85,7 +87,7 @@ class Lines(Callback):
         parts = [f"{row['name']} {100 * row['test_accuracy']:.2f} %" for row in rows]
         speed, self.images = self.images / max(seconds["train"], 1e-9), 0
         took, of = sum(seconds.values()), trainer.config.epochs
-        line = f"epoch {rows[0]['epoch']}/{of}: {'; '.join(parts)} ({took:.1f} s, {speed:,.0f} images/s)"
+        line = f"epoch {trainer.state.epoch}/{of}: {'; '.join(parts)} ({took:.1f} s, {speed:,.0f} images/s)"
         out.print(line, soft_wrap=True, markup=False)
 
     def warned(self, text: str) -> None:
@@ -99,16 +101,16 @@ class Silent(Callback):
         err.print(f"warning: {text}", soft_wrap=True, markup=False)
 
 
-def accuracy_table(titles: list[str], epochs: list[list[Row]]) -> Table:
-    """Test accuracy by epoch, a column for the prior and for each lane."""
+def accuracy_table(titles: dict[int | str, str], epochs: list[list[Row]], wakes: dict[int, int]) -> Table:
+    """Test accuracy by epoch, a column for the prior and for each lane; a lane sleeps before the epoch it wakes in."""
     table = Table(title="test accuracy, %")
     table.add_column("epoch", justify="right")
-    for title in titles:
+    for title in titles.values():
         table.add_column(title, justify="right")
-    for rows in epochs:
-        by_lane = {row["lane"]: f"{100 * row['test_accuracy']:.2f}" for row in rows}
-        cells = [by_lane.get("prior" if k == 0 else k - 1, "stopped") for k in range(len(titles))]
-        table.add_row(str(rows[0]["epoch"]), *cells)
+    for rows in filter(None, epochs):
+        epoch, by_lane = rows[0]["epoch"], {row["lane"]: f"{100 * row['test_accuracy']:.2f}" for row in rows}
+        asleep = {lane for lane, after in wakes.items() if epoch < after}
+        table.add_row(str(epoch), *(by_lane.get(lane, "asleep" if lane in asleep else "stopped") for lane in titles))
     return table
 
 

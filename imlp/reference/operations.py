@@ -61,6 +61,7 @@ def _branched(model: Model, layer: Layer, x: np.ndarray, dense: Result) -> Resul
             w, b = lane.weight_of(prior, layer.spec), lane.parameters.get(f"{prior}.bias")
             y_W, back_W = ops.structured(x[at] if x.ndim == 3 else x, layer.spec, w, b)
             g = ops.sigmoid(lane.parameters[f"{layer.name}.gate"]) if branch.coupling == "gate" else None
+            y = np.empty_like(y_W) if model.lanes is None else y  # stored as the prior's: sums over it round alike
             y[at] = y_W + y_U[at] if g is None else g * y_W + (1 - g) * y_U[at]
             parts.append((at, y_W, back_W, g))
 

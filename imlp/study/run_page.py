@@ -88,12 +88,13 @@ def _lead(rows: Sequence[dict[str, Any]], names: dict[Any, str], prior: str) -> 
     """The ends in one sentence: the network without structure, the one with most, and the prior."""
     percent = {row["lane"]: f"{100 * row['test_accuracy']:.0f} %" for row in rows}
     lanes = [row["lane"] for row in rows if row["lane"] != "prior"]
+    of_prior = f" The {escape(prior)} itself gets {percent['prior']}." if "prior" in percent else ""
     if len(lanes) < 2:
-        return f"{escape(names[lanes[0]])}: {percent[lanes[0]]}; {escape(prior)}: {percent['prior']}."
+        return f"{escape(names[lanes[0]])} gets {percent[lanes[0]]} of the pictures right.{of_prior}"
     first, last = lanes[0], lanes[-1]
     return (
         f"The same MLP, trained {len(lanes)} times: {escape(names[first])} gets {percent[first]} of the pictures "
-        f"right, {escape(names[last])} {percent[last]}. The {escape(prior)} itself gets {percent['prior']}."
+        f"right, {escape(names[last])} {percent[last]}.{of_prior}"
     )
 
 
@@ -144,8 +145,9 @@ def _read(run: Run, path: Path, names: dict[Any, str]) -> tuple[Layer, list[tupl
         for index, lane in enumerate(state["active"]):
             if lane in names:
                 shown.append((names[lane], stack[index : index + 1, :rows, :columns].reshape(rows, columns)))
-        prior: Any = matrix(layer.spec, file.get_tensor(f"prior/{key}").astype(np.float64))
-        shown.append((names["prior"], prior[:rows, :columns].toarray()))
+        if "prior" in names:
+            prior: Any = matrix(layer.spec, file.get_tensor(f"prior/{key}").astype(np.float64))
+            shown.append((names["prior"], prior[:rows, :columns].toarray()))
     return layer, shown
 
 

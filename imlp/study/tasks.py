@@ -92,7 +92,7 @@ def _with_record(tasks: list[Task]) -> list[Task]:
     """Where the lanes of a seed take several runs, the first records its prior's path and the others play it."""
     cadences = {lane.steps for task in tasks for lane in task.config.lanes if lane.steps is not None}
     recorder = next((task for task in tasks if RunFolder(task.folder).recording.is_dir()), None)
-    fresh = [task for task in tasks if not RunFolder(task.folder).has_begun]
+    fresh = [task for task in tasks if task.config.needs_prior and not RunFolder(task.folder).has_begun]
     recorder = recorder or (fresh[0] if len(fresh) > 1 else None)
     if recorder is None:
         return tasks

@@ -166,18 +166,21 @@ class Lane:
         """What a table calls it: `S-MLP` for alpha 0, otherwise its alpha and whatever is not the default."""
         if self.is_plain:
             return "S-MLP (alpha 0)"
-        extras = (
-            [] if self.every == "epoch" else ["every step" if self.every == "step" else f"every {self.every} steps"]
-        )
-        extras += {"add": ["added"], "self": ["self"]}.get(self.coupling, [])
+        often = "every step" if self.every == "step" else f"every {self.every} steps"
+        return ", ".join([self.what, *([] if self.every == "epoch" else [often]), *self.extras])
+
+    @property
+    def extras(self) -> list[str]:
+        """What is not the default, beside alpha and cadence."""
+        extras = {"add": ["added"], "self": ["self"]}.get(self.coupling, [])
         extras += ["moments zeroed"] if self.moments == "zero" else []
         extras += [f"only {' '.join(self.layers)}"] if self.layers else []
         extras += [] if self.biases else ["no biases"]
-        extras += ["with head"] if self.head else []
-        return ", ".join([self._what, *extras])
+        return extras + (["with head"] if self.head else [])
 
     @property
-    def _what(self) -> str:
+    def what(self) -> str:
+        """Its coupling with the numbers that set it."""
         match self.coupling:
             case "relax":
                 return (

@@ -23,6 +23,7 @@ def arm_content(n: int, arm: ArmData, searches: Sequence[SearchData], files: Map
     weights = _weights(arm, files)
     parts = [
         *_held_out(arm, searches),
+        _knobs(arm, files),
         "".join(first),
         verdict_list(arm.verdicts),
         folded(f"All {len(arm.models)} models", results) if len(arm.models) > LONGEST else results,
@@ -112,6 +113,21 @@ def _chart(kind: str, n: int, arm: ArmData, title: str, caption: str, files: Map
         f'<figure class="chart" id="{arm.id}-{kind}-chart" data-chart="{kind}" data-arm="{n}">'
         f"<h4>{title}</h4><div class='controls'></div><div class='plot'></div><div class='legend'></div>"
         f"<figcaption>{caption}</figcaption>{downloads(title, f'{arm.id}-{kind}', ('png', 'svg'), files)}</figure>"
+    )
+
+
+def _knobs(arm: ArmData, files: Mapping[str, bytes]) -> str:
+    if f"{arm.id}-knobs.svg" not in files:
+        return ""
+    title = f"{arm.measure.capitalize()} by locality and sharing"
+    caption = (
+        "Mean and standard deviation over seeds. Locality moves W towards the prior's support, sharing moves what lies "
+        "there towards equal weights; at 0 and 0 stands the plain MLP, at 1 and 1 a layer of the prior's kind."
+    )
+    return (
+        f'<figure id="{arm.id}-knobs"><h4>{title}</h4>'
+        f'<img src="{data_uri("svg", files[f"{arm.id}-knobs.svg"])}" alt="{title}: a heat map">'
+        f"<figcaption>{caption}</figcaption>{downloads(title, f'{arm.id}-knobs', ('png', 'svg'), files)}</figure>"
     )
 
 

@@ -15,7 +15,8 @@ class ModelData:
     title: str
     alpha: float | None  # None: the prior, or an alpha that is not one number
     prior: bool
-    setting: str  # the lane's alpha as it was written
+    setting: str  # the lane's alpha as it was written, or what else its coupling is set by
+    knobs: tuple[float, float] | None  # alphas of locality and of sharing, of the plain MLP and with the coupling self
     cadence: str
     parameters: int | None
     by_seed: dict[int, float]  # per cent

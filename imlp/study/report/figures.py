@@ -24,6 +24,8 @@ def of_arm(arm: ArmData) -> dict[str, "Figure"]:
     with matplotlib.rc_context({"text.parse_math": False}):  # a name may hold dollars
         if any(series.alphas for series in arm.series):
             found["alpha"] = against_alpha(arm)
+        if len({model.knobs[0] for model in arm.models if model.knobs and model.knobs[0] != model.knobs[1]}) > 1:
+            found["knobs"] = knobs(arm)
         if any(model.epochs for model in arm.models):
             found["epochs"] = by_epoch(arm)
         if any(model.layers for model in arm.models):
@@ -89,6 +91,27 @@ def against_alpha(arm: ArmData, *, fits: bool = True) -> "Figure":
     axes.set_ylim(max(0, low), min(100, high))
     axes.grid(alpha=0.25)
     axes.legend(fontsize=8)
+    return figure
+
+
+def knobs(arm: ArmData) -> "Figure":
+    """Accuracy by the alphas of locality and of sharing, as a heat map."""
+    scores = {model.knobs: model for model in arm.models if model.knobs is not None and model.mean is not None}
+    down, across = (sorted({found[axis] for found in scores}) for axis in (0, 1))
+    means = np.full((len(down), len(across)), np.nan)
+    figure, axes = _figure((1.5 + 1.5 * len(across), 1.2 + 1.1 * len(down)))
+    for (locality, sharing), model in scores.items():
+        means[down.index(locality), across.index(sharing)] = model.mean
+    image = axes.imshow(means, origin="lower", cmap="viridis", aspect="auto")
+    middle = (np.nanmin(means) + np.nanmax(means)) / 2
+    for (locality, sharing), model in scores.items():
+        text = f"{model.mean:.1f}" + (f"\n± {model.std:.1f}" if model.std is not None else "")
+        colour = "black" if (model.mean or 0) > middle else "white"
+        axes.text(across.index(sharing), down.index(locality), text, ha="center", va="center", color=colour)
+    axes.set_xticks(range(len(across)), [f"{value:g}" for value in across])
+    axes.set_yticks(range(len(down)), [f"{value:g}" for value in down])
+    axes.set(xlabel="alpha of sharing", ylabel="alpha of locality", title=arm.name)
+    figure.colorbar(image, label=f"{arm.measure}, %")
     return figure
 
 

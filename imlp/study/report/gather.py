@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from imlp.couplings.moves import MIXING
 from imlp.errors import RunError
 from imlp.spec.meter import PARTS
 from imlp.study import archive, schemas
@@ -172,16 +173,27 @@ def _shades(lanes: Sequence[Lane]) -> dict[Lane, float]:
     """The same shade for the same alpha at any cadence: plain numbers by their size, then schedules."""
     alphas = {lane: constant_alpha(lane) for lane in lanes}
     kinds: list[Any] = sorted({alpha for alpha in alphas.values() if alpha is not None})
-    kinds += dict.fromkeys(lane.alpha for lane, alpha in alphas.items() if alpha is None)
+    kinds += dict.fromkeys(lane.what for lane, alpha in alphas.items() if alpha is None)
     of = {kind: k / max(1, len(kinds) - 1) for k, kind in enumerate(kinds)}
-    return {lane: of[lane.alpha if alpha is None else alpha] for lane, alpha in alphas.items()}
+    return {lane: of[lane.what if alpha is None else alpha] for lane, alpha in alphas.items()}
 
 
 def _cadence(lane: Lane, *, full: bool = False) -> str:
     """How often, and with `full` whatever else is not the default."""
+    if lane.coupling not in MIXING:
+        return "once" if lane.coupling == "relax" else "in every pass"
     often = {"epoch": "once per epoch", "step": "every step"}.get(lane.every, f"every {lane.every} steps")
-    extras = dataclasses.replace(lane, alpha="1", every="epoch").title.removeprefix("I-MLP alpha 1").lstrip(", ")
-    return ", ".join(filter(None, [often, extras if full else ""]))
+    return ", ".join([often, *(lane.extras if full else [])])
+
+
+def _knobs(lane: Lane | None) -> tuple[float, float] | None:
+    """The alphas of locality and sharing of a lane with the coupling self, where both are numbers; 0 and 0: the MLP."""
+    if lane is not None and lane.is_plain:
+        return 0.0, 0.0
+    if lane is None or lane.coupling != "self":
+        return None
+    found = [constant_alpha(Lane(alpha=knob)) for knob in lane.knobs]
+    return None if None in found else (found[0] or 0.0, found[1] or 0.0)
 
 
 def _model(arm: Arm, lane: Lane | None, shade: float | None, series: int) -> ModelData:
@@ -204,7 +216,8 @@ def _model(arm: Arm, lane: Lane | None, shade: float | None, series: int) -> Mod
         title=f"{arm.prior_name} (the prior)" if lane is None else lane.title,
         alpha=None if lane is None else constant_alpha(lane),
         prior=lane is None,
-        setting="" if lane is None else lane.alpha,
+        setting="" if lane is None else " / ".join(dict.fromkeys(lane.knobs)) if lane.coupling in MIXING else lane.what,
+        knobs=_knobs(lane),
         cadence="" if lane is None or constant_alpha(lane) == 0 else _cadence(lane),
         parameters=results[0]["parameters"]["dense" if lane else "prior"] if results else None,
         by_seed=dict(sorted(score.by_seed.items())) if score else {},

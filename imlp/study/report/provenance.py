@@ -76,6 +76,8 @@ def lane_in(run: Run, lane: Lane | None) -> int | str | None:
 
 def why_missing(run: Run, key: int | str) -> str:
     """Why a run has no last accuracy of a model; nothing if it has one."""
+    if key == "prior" and not run.config.needs_prior:
+        return "not trained: no lane needs it"
     if run.result is None:
         return f"seed {run.config.seed} is unfinished"
     stop = next((stop for stop in run.result["stopped"] if stop["lane"] == key), None)

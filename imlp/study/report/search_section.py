@@ -24,6 +24,7 @@ def search_section(found: SearchData, arms: Sequence[ArmData], files: Mapping[st
     """The content of its section: what was searched, what was chosen, and every trial."""
     own, content = tables.of_search(found), found.content
     held, best = content["validation"], content["chosen"]
+    prior = "no prior was trained" if content["prior"] is None else f"the prior {content['prior']:.2f} %"
     states = [trial["state"] for trial in content["trials"]]
     counts = ", ".join(f"{states.count(state)} {escape(state)}" for state in dict.fromkeys(states))
     every = CADENCES.get(content["every"], f"every {content['every']} steps")
@@ -49,8 +50,7 @@ def search_section(found: SearchData, arms: Sequence[ArmData], files: Mapping[st
         "which were held out; the test images have no part in the choice.</p>",
         f"<p class='quiet'>Its runs: {links}</p>" if links else "",
         f"<h3>{'Chosen' if found.finished else 'The best so far'}</h3>",
-        f"<p>Trial {best['number']}, {escape(best['title'])}: validation accuracy {best['value']:.2f} % "
-        f"(the prior {content['prior']:.2f} %).</p>",
+        f"<p>Trial {best['number']}, {escape(best['title'])}: validation accuracy {best['value']:.2f} % ({prior}).</p>",
         table_with_files(own["chosen"], files),
         "<h3>On the test images</h3>",
         f"<p class='quiet'>{again}</p>{table_with_files(own['final'], files)}"

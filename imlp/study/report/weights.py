@@ -65,9 +65,11 @@ def _read(run: Run, path: Path) -> tuple[str, list[int], str, dict[Lane | None, 
         network = run.config.make_network(tuple(state["image"]), state["classes"])
         layer = network.layers[0]
         key, rows = f"{layer.name}.weight", chosen_rows(out_shape(layer.spec))
-        own_arrays = {part: file.get_tensor(f"prior/{layer.name}.{part}") for part in layer.spec.parameters}
-        prior: Any = matrix(layer.spec, layer.spec.unnamed(own_arrays))
-        images: dict[Lane | None, np.ndarray] = {None: pictures(prior[rows].toarray(), network.image)}
+        images: dict[Lane | None, np.ndarray] = {}
+        if run.config.needs_prior:
+            own_arrays = {part: file.get_tensor(f"prior/{layer.name}.{part}") for part in layer.spec.parameters}
+            prior: Any = matrix(layer.spec, layer.spec.unnamed(own_arrays))
+            images[None] = pictures(prior[rows].toarray(), network.image)
         for index, lane in enumerate(state["active"]):
             stack = file.get_slice(f"lanes/{key}")  # (lanes, M_out, M_in)
             own = np.concatenate([stack[index : index + 1, row : row + 1].reshape(1, -1) for row in rows])
