@@ -67,7 +67,7 @@ def sweep(
     - `alphas`: numbers, ranges, schedules, alphas by layer and `@cadence`, as `train --alpha` takes them
     - `every`: epoch, step, a number of steps, or a list: `epoch,step`
     - `seeds`: how many
-    - `lane`: settings of every lane: `mode`, `layers`, `biases`, `head`
+    - `lane`: settings of every lane: `coupling`, `layers`, `biases`, `head`
     - `out`: the folder for all runs; None: `runs/sweep-NETWORK-DATA-HASH`
     - `lanes_at_once`: lanes in one run; None: as many as memory allows
     - `data`: images in memory; None: those that `config` names

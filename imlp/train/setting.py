@@ -40,7 +40,7 @@ def from_mapping(cls: type, values: Any) -> Any:
         raise ConfigError(f"{cls.__name__.lower()} is {values!r}", "give a table of settings")
     fields = {f.name: f for f in dataclasses.fields(cls)}
     former = {f.metadata["formerly"]: f.name for f in fields.values() if f.metadata["formerly"]}
-    values = {former.get(name, name) if former.get(name) not in values else name: own for name, own in values.items()}
+    values = {former.get(name, name): own for name, own in values.items() if former.get(name) not in values}
     for name in values:
         try:
             known(name, fields, "setting")

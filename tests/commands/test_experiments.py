@@ -72,7 +72,8 @@ def test_mistakes_in_a_sweep_are_explained(data, arguments, message):
 
 def test_all_experiments_are_there():
     names = {"table1-cnn", "table1-mixer", "figure2-cnn", "figure2-mixer", "decay", "first-layer", "augmentation"}
-    assert {*names, "injection", "baselines"} == set(experiments.names())
+    own = {"ways", "valley-without-a-prior", "locality-or-sharing", "relaxation", "moments"}
+    assert {*names, *own, "injection", "baselines"} == set(experiments.names())
 
 
 def test_the_paper_s_numbers_are_those_of_the_paper():

@@ -58,7 +58,7 @@ def test_options_of_the_command_line_win_over_the_file(tmp_path):
 
 
 def test_an_alpha_can_carry_its_cadence():
-    config = config_of(None, {"alpha": ["0", "0.01@step", "1@5"], "mode": "add"})
+    config = config_of(None, {"alpha": ["0", "0.01@step", "1@5"], "coupling": "add"})
     assert [(lane.alpha, lane.every, lane.mode) for lane in config.lanes] == [
         ("0", "epoch", "add"),
         ("0.01", "step", "add"),
@@ -102,7 +102,7 @@ def test_the_identity_is_the_same_in_another_process():
         ({"lanes": []}, "give at least one alpha"),
         ({"lanes": [{"alpha": 2}]}, "from 0"),
         ({"lanes": [{"every": "week"}]}, "use epoch, step"),
-        ({"lanes": [{"mode": "mix"}]}, "use interpolate or add"),
+        ({"lanes": [{"mode": "mix"}]}, "use interpolate, add, self, relax, pathway, gate"),
         ({"backend": "jax"}, "use accel or reference"),
     ],
 )
