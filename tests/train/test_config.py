@@ -59,7 +59,7 @@ def test_options_of_the_command_line_win_over_the_file(tmp_path):
 
 def test_an_alpha_can_carry_its_cadence():
     config = config_of(None, {"alpha": ["0", "0.01@step", "1@5"], "coupling": "add"})
-    assert [(lane.alpha, lane.every, lane.mode) for lane in config.lanes] == [
+    assert [(lane.alpha, lane.every, lane.coupling) for lane in config.lanes] == [
         ("0", "epoch", "add"),
         ("0.01", "step", "add"),
         ("1", "5", "add"),

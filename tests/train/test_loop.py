@@ -171,13 +171,15 @@ def test_cadence_in_steps_counts_over_epochs(tmp_path):
 
     class Watching(Callback):
         def started(self, trainer):
-            original = trainer.interpolation.interpolate
+            original = trainer.interpolation.moves
 
-            def interpolate(*arguments):
-                interpolated.append(trainer.state.epoch * trainer.steps + trainer.state.step + 1)
-                original(*arguments)
+            def moves(*arguments):
+                found = original(*arguments)
+                if found:
+                    interpolated.append(trainer.state.epoch * trainer.steps + trainer.state.step + 1)
+                return found
 
-            trainer.interpolation.interpolate = interpolate
+            trainer.interpolation.moves = moves
 
     tiny.run(tmp_path, Watching(), lanes=tiny.lanes((0.5, {"every": "3"})))
     assert interpolated == [3, 6, 9, 12]
