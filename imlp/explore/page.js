@@ -8,7 +8,7 @@ const AXES = {
   4: ["output channel", "input channel", "row", "column"], 5: ["patch row", "patch column", "channel", "row", "column"],
 };
 const by = (id) => document.getElementById(id);
-const state = { kind: "conv", spec: null, alpha: 1, pinned: null, hovered: null, step: Infinity };
+const state = { kind: "conv", spec: null, alpha: 1, coupling: "interpolate", pinned: null, hovered: null, step: Infinity };
 // a selection is {of: "entry", i, j}, {of: "output", i}, {of: "input", j} or {of: "weight", k}
 
 const shown = () => state.hovered ?? state.pinned;
@@ -260,7 +260,10 @@ function lit() {
 // Recompute what depends on alpha (the matrix, its picture with one pixel per entry, the output), then draw everything.
 function mix() {
   const { dense, prior, x, alpha } = state, [mOut, mIn] = state.spec.shape;
-  state.mixed = dense.map((w, at) => (1 - alpha) * w + alpha * prior[at]);
+  for (const option of by("coupling").options) option.disabled = COUPLINGS[option.value].needsWeight && !state.weight;
+  if (by("coupling").selectedOptions[0].disabled) by("coupling").value = "interpolate";
+  state.coupling = by("coupling").value;
+  state.mixed = coupled(state.coupling, dense, prior, state.pattern, alpha);
   state.largest = state.mixed.reduce((most, value) => Math.max(most, Math.abs(value)), 0) || 1;
   state.y = range(mOut).map((i) => x.reduce((sum, value, j) => sum + state.mixed[i * mIn + j] * value, 0));
   const [zero, positive, negative] = ["--cell", "--positive", "--negative"].map(rgb), pixels = new ImageData(mIn, mOut);
@@ -342,8 +345,9 @@ function showMatrix(on) {
     pen.lineWidth = (thick * Math.min(1, cell / 10)) / cell;
     for (const [i, j] of on.entries) pen.strokeRect(j, i, 1, 1);
   }
-  by("matrix-name").textContent = state.alpha === 1 ? DATA.kinds[state.kind].equation : `(1 − α) W + α W_P, α = ${round(state.alpha)}`;
-  by("matrix-shape").textContent = `${sizes(state.spec.shape)}, ${state.pattern.filter((k) => k >= 0).length} non-zeros${state.alpha < 1 ? " in W_P" : ""}`;
+  const { formula, knob } = COUPLINGS[state.coupling], plain = state.coupling === "interpolate" && state.alpha === 1;
+  by("matrix-name").textContent = plain ? DATA.kinds[state.kind].equation : `${formula}${knob ? `, ${knob} = ${round(state.alpha)}` : ""}`;
+  by("matrix-shape").textContent = `${sizes(state.spec.shape)}, ${state.pattern.filter((k) => k >= 0).length} non-zeros${plain ? "" : " in W_P"}`;
   canvas.setAttribute("aria-label", `Matrix of ${mOut} rows and ${mIn} columns. Arrow keys move.`);
   by("key-low").textContent = `−${round(state.largest)}`;
   by("key-high").textContent = `${round(state.largest)}`;
@@ -359,7 +363,7 @@ function showReadout(on) {
     head = `Entry (${i}, ${j})`;
     text = `output ${i} (${names(found.output)}) ${found.tap ? "reads" : "does not read"} input ${j} (${names(found.input)})${tap}.`;
     if (!found.tap) text += ` The entry is ${found.conclusion}.`;
-    if (state.alpha < 1) text += ` Mixed with W: ${round(state.mixed[i * mIn + j])}.`;
+    if (state.alpha < 1 || state.coupling !== "interpolate") text += ` Coupled with W: ${round(state.mixed[i * mIn + j])}.`;
   } else if (selection.of === "output") {
     head = `Output ${selection.i}`;
     text = `${names(unravel(selection.i, spec.output))}. Its row of W_P reads ${count(on.input.size, "input")}: its receptive field.`;
@@ -421,8 +425,11 @@ function accuracyAt(points, alpha) {
 
 function showAlpha() {
   const { curves, prior, what, parameters } = DATA.accuracy;
-  by("alpha-value").textContent = `${round(state.alpha)}`;
-  by("alpha").setAttribute("aria-valuetext", `alpha ${round(state.alpha)}`);
+  const { knob } = COUPLINGS[state.coupling];
+  by("alpha-name").textContent = knob ?? "α";
+  by("alpha-value").textContent = knob ? `${round(state.alpha)}` : "not used";
+  by("alpha").disabled = !knob;
+  by("alpha").setAttribute("aria-valuetext", `${knob === "g" ? "g" : "alpha"} ${round(state.alpha)}`);
   const svg = by("curve"), width = svg.clientWidth, height = 130, side = 8, foot = 6;
   const top = Math.max(prior.accuracy, ...Object.values(curves).flat().map((point) => point.accuracy)) * 1.12;
   const x = (alpha) => side + Math.cbrt(alpha) * (width - 2 * side);
@@ -456,7 +463,7 @@ function showAlpha() {
     `as far as it is on record: CIFAR-10, ${what}. The prior is a CNN with ${parameters.prior.toLocaleString("en")} parameters; MLPs with ` +
     `${parameters.dense.toLocaleString("en")} parameters were trained beside it and mixed with it. ± is the standard deviation over ` +
     `seeds. Points are connected by straight lines. The slider is the cube root of alpha, because most changes happen at small alphas. ` +
-    `The matrix shown here is a small one, mixed once with a random W.`;
+    `The matrix shown here is a small one, coupled once with a random W (U of a pathway or gate); the curves are those of interpolate.`;
 }
 
 // --- Events
@@ -465,6 +472,7 @@ by("geometry").addEventListener("input", rebuild);
 by("geometry").addEventListener("submit", (event) => event.preventDefault());
 by("previous").addEventListener("click", () => step(-1));
 by("next").addEventListener("click", () => step(1));
+by("coupling").addEventListener("input", mix);
 by("alpha").addEventListener("input", (event) => {
   state.alpha = Number(event.target.value) ** 3;
   mix();

@@ -179,6 +179,39 @@ function multiply([first, a], [second, b]) {
   return [Chain(first, second), filled];
 }
 
+// What each coupling makes of W: `prior` is W_P, `pattern` says which number fills which entry, `alpha` is the gate's g too.
+const COUPLINGS = {
+  interpolate: { formula: "(1 − α) W + α W_P", knob: "α" },
+  add: { formula: "W + α W_P", knob: "α" },
+  self: { formula: "(1 − α) W + α Π(W)", knob: "α", needsWeight: true },
+  locality: { formula: "W − α (W − M ∘ W)", knob: "α", needsWeight: true },
+  sharing: { formula: "W − α (M ∘ W − Π(W))", knob: "α", needsWeight: true },
+  relax: { formula: "W_P, then trained freely", needsWeight: true },
+  pathway: { formula: "matrix(w) + U", needsWeight: true },
+  gate: { formula: "g matrix(w) + (1 − g) U", knob: "g", needsWeight: true },
+};
+
+function coupled(coupling, W, prior, pattern, alpha) {
+  const sums = [], counts = [];
+  pattern.forEach((k, at) => {
+    if (k < 0) return;
+    sums[k] = (sums[k] ?? 0) + W[at];
+    counts[k] = (counts[k] ?? 0) + 1;
+  });
+  const nearest = (at) => (pattern[at] < 0 ? 0 : sums[pattern[at]] / counts[pattern[at]]); // Π(W): means over equal weights
+  const rules = {
+    interpolate: (w, at) => (1 - alpha) * w + alpha * prior[at],
+    add: (w, at) => w + alpha * prior[at],
+    self: (w, at) => (1 - alpha) * w + alpha * nearest(at),
+    locality: (w, at) => (pattern[at] < 0 ? (1 - alpha) * w : w),
+    sharing: (w, at) => (pattern[at] < 0 ? w : (1 - alpha) * w + alpha * nearest(at)),
+    relax: (w, at) => prior[at],
+    pathway: (w, at) => prior[at] + w,
+    gate: (w, at) => alpha * prior[at] + (1 - alpha) * w,
+  };
+  return W.map(rules[coupling]);
+}
+
 const matrix = (spec, weight) => Float64Array.from(pattern(spec), (k) => (k < 0 ? 0 : weight ? weight[k] : 1));
 
 // --- The derivation of entry (i, j), step by step; the same steps as imlp/explain.py

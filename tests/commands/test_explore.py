@@ -598,3 +598,22 @@ def test_the_page_is_written_without_torch_and_matplotlib(tmp_path):
         "assert not {'torch', 'matplotlib'} & set(sys.modules), sorted(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True)
+
+
+def test_the_couplings_show_what_the_reference_computes(opened):
+    spec = choose(opened, "conv", channels=1, height=4, width=4, out_channels=2, kernel=[3, 3], padding=[1, 1])
+    opened.evaluate("state.alpha = 0.3")
+    W, prior = (np.reshape(opened.evaluate(f"[...state.{name}]"), spec.matrix_shape) for name in ("dense", "prior"))
+    expected = {
+        "interpolate": 0.7 * W + 0.3 * prior, "add": W + 0.3 * prior, "self": reference.pull(W, spec, 0.3),
+        "locality": reference.pull(W, spec, 0.3, 0), "sharing": reference.pull(W, spec, 0, 0.3),
+        "relax": prior, "pathway": prior + W, "gate": 0.3 * prior + 0.7 * W,
+    }  # fmt: skip
+    for coupling, matrix in expected.items():
+        opened.get_by_label("Coupling").select_option(coupling)
+        found = np.reshape(opened.evaluate("[...state.mixed]"), spec.matrix_shape)
+        np.testing.assert_allclose(found, matrix, atol=1e-12, err_msg=coupling)
+    assert opened.locator("#matrix-name").inner_text().endswith("g) U, g = 0.3")
+    choose(opened, "transpose")  # has no weight, so nothing is nearest to W
+    assert opened.evaluate("state.coupling") == "interpolate"
+    assert opened.locator("#coupling option[value=self]").is_disabled()
