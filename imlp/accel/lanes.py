@@ -32,7 +32,14 @@ def aligned(stack: Tensor) -> Tensor:
 
 def one_by_one(model: Model) -> list[Model]:
     """Each lane as a model of its own, which shares its numbers and the room for gradients; or the model itself."""
-    return [model.lane(index) for index in range(model.lanes or 1)]
+    if model.lanes is None:
+        return [model]
+    groups = (model.parameters, model.first_moments, model.second_moments, model.buffers)
+    unbound = [{name: stack.unbind() for name, stack in group.items()} for group in groups]
+    return [
+        model.as_lane(lane, *({name: each[lane] for name, each in group.items()} for group in unbound))
+        for lane in range(model.lanes)
+    ]
 
 
 def joined(model: Model, each: list[Tensor]) -> Tensor:

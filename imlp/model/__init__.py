@@ -81,9 +81,10 @@ class Model:
         if self.lanes is None:
             return self
         groups = (self.parameters, self.first_moments, self.second_moments, self.buffers)
-        parameters, first, second, buffers = (
-            {name: array[index, ...] for name, array in own.items()} for own in groups
-        )
+        return self.as_lane(index, *({name: array[index, ...] for name, array in own.items()} for own in groups))
+
+    def as_lane(self, index: int, parameters: Arrays, first: Arrays, second: Arrays, buffers: Arrays) -> "Model":
+        """The same, made of its numbers: a backend may have its own way to take a stack apart."""
         made = Model(self.network, self.dense, None, parameters, first, second, self.step, buffers, self.scratch)
         made.restarts = {name: own[index : index + 1] for name, own in self.restarts.items()}
         made.branches = self.branches[index : index + 1]

@@ -137,7 +137,7 @@ def train_step(
 ) -> Tensor:
     """One step of Adam on one batch, in place; returns the loss before it, a number or `(L,)`, still on its device.
 
-    `moves` are those of `mix`, done after the update of each lane. `check` refuses a loss that is not finite before
+    `moves` are those of `mix`, done after all updates. `check` refuses a loss that is not finite before
     anything is changed, running statistics included.
     """
     if compile:
@@ -154,11 +154,13 @@ def train_step(
         except NonFiniteError:
             _restore(model.buffers, kept)
             raise
-    for index, lane in enumerate(lanes):
+    for lane in lanes:
         grads = _gradients(*pairs.pop(0))
         with torch.no_grad():
             adam(lane, grads, lr=lr, betas=betas, eps=eps)
-            if mixing is not None:
+    if mixing is not None:  # not before: autograd counts changes of the whole stack
+        with torch.no_grad():
+            for index, lane in enumerate(lanes):
                 mixing.move(lane, index, mixing.moves)
     model.step += 1
     return loss
