@@ -103,7 +103,8 @@ def collect(source: Path, target: Path) -> list[Path]:
     for path in written:
         if path.name in (ENVIRONMENT, "experiment.json"):
             _forget_place(path)
-    for picture in sorted((source / "report").glob("*-alpha.*")) + sorted((source / "report").glob("*-epochs.*")):
+    kinds = ("alpha", "knobs", "epochs")
+    for picture in (path for kind in kinds for path in sorted((source / "report").glob(f"*-{kind}.*"))):
         make_folder(target / "figures")
         written.append(_copy(picture, target / "figures" / picture.name))
     return written
