@@ -29,11 +29,10 @@ from imlp.commands.options import (
 )
 from imlp.commands.sweep_display import Board, print_estimate
 from imlp.study import cost, run_sweep
-from imlp.study.run_sweep import ALPHAS, SEEDS
+from imlp.study.run_sweep import ALPHAS, SEEDS, sweep_lanes
 from imlp.study.scores import Arm
 from imlp.study.two_lines import fit_v
 from imlp.train.config import check_seeds
-from imlp.train.lane import lanes_of
 
 SWEEP = "This sweep"
 
@@ -84,7 +83,7 @@ def sweep(
     base, cluster = config_of(config, settings), cluster_of(engine, address, cpus, gpus)
     with Board(quiet=quiet or json) as board, exit_if_interrupted():
         if estimate:
-            lanes = lanes_of(listed, every, **lane)
+            lanes = sweep_lanes(listed, every, lane)
             expected = cost.estimate_sweep(base, lanes, check_seeds(seeds), progress=board.progress)
             print_json(expected) if json else print_estimate(expected)
             return

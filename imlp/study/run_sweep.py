@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from imlp.backend import backend as get_backend
+from imlp.couplings.moves import MIXING
 from imlp.files import check_path
 from imlp.study.cluster import connected
 from imlp.study.scores import Arm, arms_of, base_identity
@@ -77,7 +78,7 @@ def sweep(
     """
     base, watcher = config or Config(), watcher or Watcher()
     check_seeds(seeds)
-    lanes = lanes_of(alphas, every, **(lane or {}))
+    lanes = sweep_lanes(alphas, every, lane or {})
     folder = check_path(out or default_folder(base))
     get_backend(base.backend)  # before anything slow: it names what is missing
     data = data or prepare.load_data(base, watcher.progress)
@@ -87,6 +88,12 @@ def sweep(
             base, lanes, span, folder, data, watcher, at_once=lanes_at_once, check=check, cluster=cluster
         )
     return SweepResult(folder, failures(outcomes), arm_of(outcomes))
+
+
+def sweep_lanes(alphas: str | Iterable[str], every: str, lane: Mapping[str, Any]) -> tuple[Lane, ...]:
+    """The lanes of a sweep; a coupling without an alpha has one unless alphas are given for it, which is refused."""
+    unset = alphas in (ALPHAS, [ALPHAS]) and lane.get("coupling", "interpolate") not in MIXING
+    return lanes_of("0" if unset else alphas, every, **lane)
 
 
 def default_folder(base: Config) -> Path:

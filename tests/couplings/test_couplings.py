@@ -483,3 +483,18 @@ def test_every_coupling_trains_by_its_name(coupling, tmp_path):
     assert result.exit_code == 0, result.output
     (lane,) = (row for row in json.loads(result.stdout)["models"] if row["lane"] == 0)
     assert 0 <= lane["test_accuracy"] <= 1
+
+
+@pytest.mark.parametrize("coupling", ["self", "relax", "gate"])
+def test_a_sweep_of_every_coupling(coupling, tmp_path):
+    """Also in groups, of which those of `self` have no prior to record."""
+    data = tiny.save_npz(tmp_path / "bars.npz")
+    options = ["--backend=reference", "--epochs=2", "--batch=20", "--options=width=64", "--options=strides=[1,2,2]"]
+    alphas = ["--alpha=0,0.1", "--every=step"] if coupling == "self" else []
+    command = ["sweep", f"--coupling={coupling}", f"--data={data}", "--seeds=2", "--lanes-at-once=1", *alphas, *options]
+    result = CliRunner().invoke(app, [*command, f"--out={tmp_path / 'runs'}", "--json"])
+    assert result.exit_code == 0, result.output
+    models = json.loads(result.stdout)["models"]
+    lanes = [model["lane"]["coupling"] for model in models if model["lane"] is not None]
+    assert lanes == [coupling] * (2 if coupling == "self" else 1)
+    assert any(model["lane"] is None for model in models) == (coupling == "relax")
