@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -148,18 +149,45 @@ MUTANTS = {
 
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_mistake_is_noticed(mutant, tmp_path, monkeypatch):
-    right, wrong = MUTANTS[mutant]
-    source = rows.SOURCE.read_text()
-    assert source.count(right) == 1
-    broken = tmp_path / "rows.c"
-    broken.write_text(source.replace(right, wrong))
-    monkeypatch.setattr(rows, "SOURCE", broken)
+    window, others = rows.SOURCE.read_text().split("\n/* The weight of", 1)
+    with broken(window, *MUTANTS[mutant], "\n/* The weight of" + others, tmp_path, monkeypatch):
+        for spec in CONVS:
+            check(spec)
+
+
+PULL_MUTANTS = {
+    "a forgotten margin of the mean": ("tap / k_x * d_y - p_y,", "tap / k_x * d_y,"),
+    "a mean over too many": ("counts[tap]++;", "counts[tap] += 2;"),
+    "channels of another group": ("at) * c_in + group * c_group) *", "at) * c_in) *"),
+    "a window that is scaled like the rest": ("inside * own[c] + alpha", "keep * own[c] + alpha"),
+    "a forgotten mean": ("own[c] + alpha * number[c * step_c];", "own[c];"),
+    "a row that is not scaled": ("!filling && k < m_in", "!filling && k < 0"),
+}
+
+
+@pytest.mark.parametrize("mutant", PULL_MUTANTS)
+def test_a_mistake_in_a_pull_is_noticed(mutant, tmp_path, monkeypatch):
+    window, others = rows.SOURCE.read_text().split("\n/* The weight of", 1)
+    with broken(others, *PULL_MUTANTS[mutant], "", tmp_path, monkeypatch, before=window + "\n/* The weight of"):
+        for spec in CONVS:
+            W = np.random.default_rng(0).standard_normal(spec.matrix_shape)
+            pulled = torch.tensor(W)
+            rows.pull(pulled, spec, 0.3, 0.6)
+            np.testing.assert_allclose(pulled, reference.pull(W, spec, 0.3, 0.6), atol=1e-9)
+
+
+@contextmanager
+def broken(part, right, wrong, after, tmp_path, monkeypatch, before=""):
+    """The file with a mistake in one part of it, which what is done here must notice."""
+    assert part.count(right) == 1
+    path = tmp_path / "rows.c"
+    path.write_text(before + part.replace(right, wrong) + after)
+    monkeypatch.setattr(rows, "SOURCE", path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     rows._library.cache_clear()
     try:
         with pytest.raises(AssertionError):
-            for spec in CONVS:
-                check(spec)
+            yield
     finally:
         rows._library.cache_clear()
 
