@@ -61,7 +61,9 @@ COMMANDS = {
         "search:search",
         "Search for the best amount of inductive bias with Optuna, on images held out from the training set.",
     ),
-    "plot": Lazy(TRAIN, "plot:plot", "Draw a run: accuracy and inductive bias, epoch by epoch."),
+    "plot": Lazy(
+        TRAIN, "plot:plot", "Draw a run: accuracy by epoch, and how much inductive bias each layer holds at the end."
+    ),
     "report": Lazy(
         TRAIN, "report:report", "Put runs on one self-contained page that opens in any browser without a network."
     ),

@@ -37,13 +37,13 @@ class Lane:
     head: bool = setting(False, "Mix the head as well, which the paper does not.", LANE)
     alpha_locality: str = setting(
         "",
-        "Of self: alpha for what lies outside the prior's support, instead of --alpha (and kept as alpha).",
+        "Of self: the alpha of locality, for what lies outside the prior's support. Default: that of alpha.",
         LANE,
         added_later=True,
     )
     alpha_sharing: str = setting(
         "",
-        "Of self: alpha for what lies in the prior's support but is not shared, instead of --alpha.",
+        "Of self: the alpha of sharing, for what lies in the support and is not shared. Default: that of alpha.",
         LANE,
         added_later=True,
     )

@@ -109,7 +109,7 @@ def test_a_picture_of_a_batch_says_that_it_was_judged_by_images_held_out(whole):
     judged = {run.measure: run for run in find_runs([whole[1]])}
     assert set(judged) == {"validation accuracy", "test accuracy"}
     for measure, run in judged.items():
-        assert run_figure(run.rows, measure, "a run").axes[0].get_ylabel() == f"{measure}, %"
+        assert f"{measure}, %" in [axes.get_ylabel() for axes in run_figure(run.rows, measure, "a run").axes]
 
 
 def test_the_validation_split_is_stratified_and_drawn_by_seed():
