@@ -163,7 +163,7 @@ def relax(prior: Model, lanes: Model | None, branches: Sequence[Branch | None] =
 
     `branches` are those of all lanes, if any lane has one.
     """
-    like = prior.parameters["head.bias"]
+    like = next(iter(prior.parameters.values()))
 
     def join(stack: Tensor | None, lane: Tensor) -> Tensor:
         return lane[None].clone() if stack is None else torch.cat([stack, lane[None]])

@@ -29,16 +29,12 @@ def with_prior_as_lane(
     specs, own = {layer.name: layer.spec for layer in network.layers}, {}
     for name, shape in shapes_of(network, dense=True, branches=branches).items():
         layer, _, part = name.rpartition(".")
-        if layer in specs and f"{layer}.bias" not in prior.parameters and part == "bias":
-            own[name] = zeros(shape)
-        elif (
-            layer in specs
-            and part == "weight"
-            and any(f"{layer}.{p}" in prior.parameters for p in specs[layer].parameters)
-        ):
-            own[name] = matrix(specs[layer], _small(prior, layer, specs[layer]))
-        elif layer in specs and part == "bias":
-            own[name] = expand_bias(specs[layer], prior.parameters[name])
+        spec = specs.get(layer)
+        if spec is not None and all(f"{layer}.{number}" in prior.parameters for number in spec.parameters):
+            if part == "weight":
+                own[name] = matrix(spec, _small(prior, layer, spec))
+            else:
+                own[name] = expand_bias(spec, prior.parameters[name]) if name in prior.parameters else zeros(shape)
         elif name in prior.parameters and tuple(prior.parameters[name].shape) == shape:
             own[name] = prior.parameters[name]
         elif layer.removesuffix(".prior") in specs and name not in network.shapes(dense=True):

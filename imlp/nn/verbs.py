@@ -32,11 +32,11 @@ from imlp.accel import measure as measure_weight
 from imlp.accel.adam import adam
 from imlp.accel.lanes import aligned, joined, one_by_one
 from imlp.accel.mixing import Mixing, inject, mix
+from imlp.accel.network import relax
 from imlp.accel.verbs import check_tensor
 from imlp.couplings.moves import Branch, Moves
 from imlp.errors import ArrayError, BackendError, ConfigError, NonFiniteError
 from imlp.model import Model, batch_fits, exported, lanes_fit, loaded, refuse_non_finite
-from imlp.model.relax import with_prior_as_lane
 from imlp.nn.network import SEED, ModuleNetwork, stream
 from imlp.spec import Spec
 
@@ -192,18 +192,6 @@ def measure(dense: Tensor, spec: Spec, weight: Tensor | None = None) -> dict[str
 def select(model: Model, lanes: Sequence[int]) -> Model:
     """A new model of exactly these lanes, moments and running statistics included."""
     return _laid_out(model.select(lanes))
-
-
-def relax(prior: Model, lanes: Model | None, branches: Sequence[Branch | None] = ()) -> Model:
-    """The lanes and, as the last one, a lane that is the prior, running statistics included."""
-    _no_branches(branches)
-    like = next(iter(prior.parameters.values()))
-
-    def join(stack: Tensor | None, lane: Tensor) -> Tensor:
-        return lane[None].clone() if stack is None else torch.cat([stack, lane[None]])
-
-    options: dict[str, Any] = {"matrix": matrix, "expand_bias": expand_bias, "zeros": like.new_zeros, "joined": join}
-    return _laid_out(with_prior_as_lane(prior, lanes, branches, **options))
 
 
 def weight(model: Model, layer: str) -> Tensor:
