@@ -4,17 +4,22 @@ A training step moves each layer right after its own update by Adam, when it is 
 same as if all layers were moved at the end.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from imlp.accel.lanes import one_by_one
+from imlp.accel import rows
+from imlp.accel.lanes import ALIGNMENT, one_by_one
 from imlp.accel.pulling import pull, pull_bias
 from imlp.accel.verbs import expand_bias, interpolate
-from imlp.couplings.moves import Moves
+from imlp.couplings.moves import Move, Moves
 from imlp.model import Model
 from imlp.model.moves import check_moves, moves_of
+from imlp.spec import Conv
+
+BLOCK = 2**19  # numbers of a matrix that are updated and moved at a time
 
 
 class Mixing:
@@ -24,44 +29,88 @@ class Mixing:
         check_moves(model, prior, moves)
         self.prior, self.moves, self.step = prior, moves, step  # the steps that will have been taken by then
         self.specs = {name: model.network.layer(name).spec for name in moves}
+        self.weights: dict[str, Any] = {}
         self.biases: dict[str, Any] = {}
         restarted = [name for name, each in moves.items() if any(move and move.moments == "zero" for move in each)]
         parts = (f"{name}.{part}" for name in restarted for part in ("weight", "bias"))
         model.allow_restarts(name for name in parts if name in model.parameters)
 
-    def move(self, lane: Model, index: int, layers: Iterable[str]) -> None:
-        """Move these layers of a lane, which is the one at `index` of the model."""
-        for name in layers:
-            move = self.moves[name][index] if name in self.moves else None
-            if move is None or move.is_idle:
-                continue
-            spec, (weight, bias) = self.specs[name], (f"{name}.weight", f"{name}.bias")
-            W, b = lane.parameters[weight], lane.parameters.get(bias) if move.biases else None
-            if move.coupling == "self":
-                locality, sharing = move.both
-                pull(W, spec, locality, sharing)
-                if b is not None:
-                    pull_bias(b, spec, sharing)
-            else:
-                interpolate(W, spec, self._prior_weight(name), move.alpha, mode=move.coupling)
-                if b is not None:
-                    b.mul_(1 - move.alpha if move.coupling == "interpolate" else 1)
-                    b.add_(self._prior_bias(name, like=b), alpha=move.alpha)
-            if move.moments == "zero":
-                lane.count_from([weight] if b is None else [weight, bias], self.step)
+    def update(self, adam: Callable[..., None], lane: Model, index: int, grads: dict[str, Tensor]) -> None:
+        """Update what has these gradients and move its layers, a large matrix a few rows at a time."""
+        rest = dict(grads)
+        moved = {name: move for name, move in self._active(index) if f"{name}.weight" in grads}
+        for name, move in moved.items():
+            own = {f"{name}.weight": rest.pop(f"{name}.weight")}
+            for block in self._blocks(lane, name, move):
+                adam(own, within=slice(block.start, block.stop))
+                self._move_weight(lane, name, move, block)
+        adam(rest)
+        for name, move in moved.items():
+            self._move_rest(lane, name, move)
+
+    def move(self, lane: Model, index: int) -> None:
+        """Move the layers of a lane, which is the one at `index` of the model."""
+        for name, move in self._active(index):
+            self._move_weight(lane, name, move, range(self.specs[name].matrix_shape[0]))
+            self._move_rest(lane, name, move)
+
+    def _active(self, index: int) -> Iterator[tuple[str, Move]]:
+        for name, each in self.moves.items():
+            if (move := each[index]) is not None and not move.is_idle:
+                yield name, move
+
+    def _blocks(self, lane: Model, name: str, move: Move) -> Iterator[range]:
+        """The rows of a matrix that are updated and then moved while they are in the cache; all, if that cannot be."""
+        W, spec = lane.parameters[f"{name}.weight"], self.specs[name]
+        m_out, m_in = W.shape
+        unit = 1  # rows that must be together: `self` takes means over those of an output channel
+        if move.coupling == "self":
+            unit = m_out // spec.out_channels if type(spec) is Conv and len(set(move.both)) == 1 else m_out
+        whole_lines = m_in * W.element_size() % ALIGNMENT == 0  # a vectorised loop may round differently at its end
+        if not (rows.usable(W, spec) and whole_lines):
+            unit = m_out
+        size = max(unit, BLOCK // m_in // unit * unit)
+        return (range(first, min(first + size, m_out)) for first in range(0, m_out, size))
+
+    def _move_weight(self, lane: Model, name: str, move: Move, block: range) -> None:
+        W, spec = lane.parameters[f"{name}.weight"], self.specs[name]
+        some = len(block) < len(W)
+        if move.coupling == "self":
+            rows.pull(W, spec, *move.both, within=block) if some else pull(W, spec, *move.both)
+            return
+        own = self._prior_weight(name)
+        if some:
+            keep = 1 - move.alpha if move.coupling == "interpolate" else 1
+            rows.interpolate(W, spec, own, keep, move.alpha, within=block)
+        else:
+            interpolate(W, spec, own, move.alpha, mode=move.coupling)
+
+    def _move_rest(self, lane: Model, name: str, move: Move) -> None:
+        """The bias, and what Adam knows."""
+        b = lane.parameters.get(f"{name}.bias") if move.biases else None
+        if b is not None and move.coupling == "self":
+            pull_bias(b, self.specs[name], move.both[1])
+        elif b is not None:
+            b.mul_(1 - move.alpha if move.coupling == "interpolate" else 1)
+            b.add_(self._prior_bias(name, like=b), alpha=move.alpha)
+        if move.moments == "zero":
+            lane.count_from([f"{name}.weight"] + [f"{name}.bias"] * (b is not None), self.step)
 
     def _prior_weight(self, name: str) -> Any:
         """In the noun's own shape: torch has another for convolutions of one dimension."""
-        assert self.prior is not None
-        spec, own = self.specs[name], self.prior.parameters
-        return spec.unnamed({part: own[f"{name}.{part}"].reshape(p.shape) for part, p in spec.parameters.items()})
+        if name not in self.weights:
+            assert self.prior is not None
+            spec, own = self.specs[name], self.prior.parameters
+            given = {part: own[f"{name}.{part}"].reshape(p.shape) for part, p in spec.parameters.items()}
+            self.weights[name] = spec.unnamed(given)
+        return self.weights[name]
 
-    def _prior_bias(self, name: str, like: torch.Tensor) -> torch.Tensor:
+    def _prior_bias(self, name: str, like: Tensor) -> Tensor:
         if name not in self.biases:
             assert self.prior is not None
             expanded = expand_bias(self.specs[name], self.prior.parameters.get(f"{name}.bias"))
             self.biases[name] = expanded.to(like)  # zeros, if the prior has none
-        found: torch.Tensor = self.biases[name]
+        found: Tensor = self.biases[name]
         return found
 
 
@@ -77,7 +126,7 @@ def mix(model: Model, prior: Model | None, moves: Moves) -> Model:
     """
     mixing = Mixing(model, prior, moves, step=model.step)
     for index, lane in enumerate(one_by_one(model)):
-        mixing.move(lane, index, moves)
+        mixing.move(lane, index)
     return model
 
 

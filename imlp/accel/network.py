@@ -125,14 +125,9 @@ def train_step(
         refuse_non_finite(model, x, to_numpy(loss), forward, to_numpy)
     for index, (lane, backward) in enumerate(zip(lanes, backwards, strict=True)):
         update = partial(adam, lane, lr=lr, betas=betas, eps=eps)
-        backward(update if mixing is None else partial(_update_and_move, update, mixing, lane, index))
+        backward(update if mixing is None else partial(mixing.update, update, lane, index))
     model.step += 1
     return loss
-
-
-def _update_and_move(update: Receive, mixing: Mixing, lane: Model, index: int, grads: dict[str, Tensor]) -> None:
-    update(grads)
-    mixing.move(lane, index, dict.fromkeys(name.rpartition(".")[0] for name in grads))
 
 
 @torch.inference_mode()

@@ -4,6 +4,7 @@ The entries that a prior fills are reached through views, as everywhere here; fo
 in C takes their means and another fills them.
 """
 
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -73,6 +74,13 @@ def pull_bias(dense_bias: Tensor, spec: Spec, sharing: float) -> Tensor:
     sums = adjoint_bias(spec, dense_bias)
     dense_bias.mul_(1 - checks.alphas(sharing, None)[0])
     if sums is not None:
-        nearest = expand_bias(spec, sums / adjoint_bias(spec, torch.ones_like(dense_bias)))
+        nearest = expand_bias(spec, sums / _outputs(spec, dense_bias.dtype, dense_bias.device))
         dense_bias.add_(nearest, alpha=sharing)
     return dense_bias
+
+
+@lru_cache(maxsize=1024)
+@torch.inference_mode(False)  # autograd refuses what was made in such a mode
+def _outputs(spec: Spec, dtype: torch.dtype, device: torch.device) -> Any:
+    """How many outputs each number of the bias is added to."""
+    return adjoint_bias(spec, torch.ones(spec.matrix_shape[0], dtype=dtype, device=device))

@@ -5,20 +5,22 @@
        W[(o, y, x), (c, y s_y + i d_y - p_y, x s_x + j d_x - p_x)] gets alpha w[o, c, i, j]
    or, for a layer with a kernel of its own at each position, alpha w[(y, x), o, c, i, j]. `g` is the geometry, in the
    order in which it is read here; the weight comes with the steps of its axes, that of the positions 0 if it has none.
-   rows.py makes a copy of this file for each type, in which it replaces REAL and SUFFIX. */
+   Only the rows from `first` up to `last` are changed. rows.py makes a copy of this file for each type, in which it
+   replaces REAL and SUFFIX. */
 
 #include <omp.h>
 #include <stdint.h>
 
-void window_SUFFIX(REAL *W, const REAL *w, REAL keep, REAL alpha, const int64_t *g, int threads)
+void window_SUFFIX(REAL *W, const REAL *w, REAL keep, REAL alpha, const int64_t *g, int64_t first, int64_t last,
+                   int threads)
 {
     const int64_t c_in = g[0], h_in = g[1], w_in = g[2], c_out = g[3], h_out = g[4], w_out = g[5], groups = g[6];
     const int64_t k_y = g[7], k_x = g[8], s_y = g[9], s_x = g[10], p_y = g[11], p_x = g[12], d_y = g[13], d_x = g[14];
     const int64_t step_p = g[15], step_o = g[16], step_c = g[17], step_i = g[18], step_j = g[19];
-    const int64_t m_out = c_out * h_out * w_out, m_in = c_in * h_in * w_in, c_group = c_in / groups;
+    const int64_t m_in = c_in * h_in * w_in, c_group = c_in / groups;
 
 #pragma omp parallel for num_threads(threads)
-    for (int64_t row = 0; row < m_out; row++) {
+    for (int64_t row = first; row < last; row++) {
         const int64_t o = row / (h_out * w_out), y = row / w_out % h_out, x = row % w_out;
         const int64_t group = o / (c_out / groups);
         const REAL *kernel = w + o * step_o + (y * w_out + x) * step_p;
@@ -46,18 +48,20 @@ void window_SUFFIX(REAL *W, const REAL *w, REAL keep, REAL alpha, const int64_t 
 }
 
 /* The weight of the convolution whose matrix is nearest to W: each number of `w`, whose channels are stored side by side,
-   is the mean of the entries that it fills. A thread has output channels of its own, so the order of the terms does not
-   depend on the number of threads; `room` has place for the sums and the counts of one such channel for each. */
-void means_SUFFIX(const REAL *W, REAL *w, double *room, const int64_t *g, int threads)
+   is the mean of the entries that it fills; only those of the output channels from `first` up to `last`. A thread has
+   channels of its own, of the input if there are too few of the output, so the order of the terms does not depend on the
+   number of threads; `room` has place for the sums and the counts of one output channel for each. */
+void means_SUFFIX(const REAL *W, REAL *w, double *room, const int64_t *g, int64_t first, int64_t last, int threads)
 {
     const int64_t c_in = g[0], h_in = g[1], w_in = g[2], c_out = g[3], h_out = g[4], w_out = g[5], groups = g[6];
     const int64_t k_y = g[7], k_x = g[8], s_y = g[9], s_x = g[10], p_y = g[11], p_x = g[12], d_y = g[13], d_x = g[14];
     const int64_t step_o = g[16], step_i = g[18], step_j = g[19];
-    const int64_t c_group = c_in / groups, taps = k_y * k_x;
+    const int64_t c_group = c_in / groups, taps = k_y * k_x, parts = last - first < threads ? threads : 1;
 
 #pragma omp parallel for num_threads(threads)
-    for (int64_t o = 0; o < c_out; o++) {
-        const int64_t group = o / (c_out / groups);
+    for (int64_t unit = 0; unit < (last - first) * parts; unit++) {
+        const int64_t o = first + unit / parts, part = unit % parts, group = o / (c_out / groups);
+        const int64_t from = part * c_group / parts, to = (part + 1) * c_group / parts;
         double *sums = room + omp_get_thread_num() * taps * (c_group + 1), *counts = sums + taps * c_group;
         for (int64_t k = 0; k < taps * (c_group + 1); k++)
             sums[k] = 0;
@@ -69,13 +73,13 @@ void means_SUFFIX(const REAL *W, REAL *w, double *room, const int64_t *g, int th
                     continue;
                 const REAL *entry = entries + v * w_in + u;
                 counts[tap]++;
-                for (int64_t c = 0; c < c_group; c++)
+                for (int64_t c = from; c < to; c++)
                     sums[tap * c_group + c] += entry[c * h_in * w_in];
             }
         }
         for (int64_t tap = 0; tap < taps; tap++) {
             REAL *number = w + o * step_o + tap / k_x * step_i + tap % k_x * step_j;
-            for (int64_t c = 0; c < c_group; c++) /* a tap that never meets the image is given 0 */
+            for (int64_t c = from; c < to; c++) /* a tap that never meets the image is given 0 */
                 number[c] = counts[tap] == 0 ? 0 : sums[tap * c_group + c] / counts[tap];
         }
     }
