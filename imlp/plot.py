@@ -21,6 +21,7 @@ Meters = Mapping[str, Mapping[str, Mapping[str, Any]]]  # by model, layer and pa
 SMALL = 64  # up to this many rows and columns every entry is drawn
 NUMBERED = 16  # and up to this many its number is written into it
 LEFT = 2e-5  # where alpha 0 stands on a logarithmic axis
+NO_DECAY = 2e-7  # and where a weight decay of 0 does
 CELLS = 384  # a larger matrix is counted into at most this many cells per side
 PART_COLORS = {"shared": "#2b6cb0", "local": "#90cdf4", "outside": "#e2e8f0"}  # of the bias meter
 UNKNOWN = "local or outside"
@@ -170,15 +171,17 @@ def _meter_height(meters: Meters, least: float) -> float:
 def search_figure(content: dict[str, Any]) -> Figure:
     """A search, from its `search.json`: validation accuracy by alpha, one point per trial and one panel per layer."""
     trials = [trial for trial in content["trials"] if trial["values"]]
-    panels = list(dict.fromkeys(name for trial in trials for name in trial["alphas"] if len(trial["alphas"]) > 1))
-    panels = panels or ["all layers"]
+    settings = content["over"] == "settings"  # of a coupling that has no alpha
+    several = (trial["alphas"] for trial in trials if len(trial["alphas"]) > 1 or settings)
+    panels = list(dict.fromkeys(name for alphas in several for name in alphas)) or ["all layers"]
     columns = min(3, len(panels))
     rows = -(-len(panels) // columns)
     figure = Figure(figsize=(max(8.0, 4.2 * columns), 1 + 3.8 * rows), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False, sharey=True).flatten()
     for axes, panel in zip(grid, panels, strict=False):
         _trials(axes, trials, panel, content)
-        axes.set(xlabel="alpha" if len(panels) == 1 else f"alpha of {panel}")
+        about = panel.replace("_", " ") if settings else "alpha" if len(panels) == 1 else f"alpha of {panel}"
+        axes.set(xlabel=about)
     for axes in grid[len(panels) :]:
         axes.remove()
     for axes in grid[::columns]:
@@ -193,11 +196,12 @@ def search_figure(content: dict[str, Any]) -> Figure:
 def _trials(axes: Axes, trials: list[dict[str, Any]], panel: str, content: dict[str, Any]) -> None:
     """One panel: alpha 0 stands left of the logarithmic axis; a colour for each kind of schedule and cadence."""
     colors = {group: f"C{k}" for k, group in enumerate(dict.fromkeys(map(_kind_and_cadence, trials)))}
+    left = NO_DECAY if panel.startswith("decay_") else LEFT
     for trial in trials:
         name = _kind_and_cadence(trial)
         alpha = trial["alphas"].get(panel, trial["alphas"].get("all layers"))
         whole, chosen = trial["state"] == "complete", trial["number"] == content["chosen"]["number"]
-        x, y = alpha or LEFT, trial["values"][-1]
+        x, y = alpha or left, trial["values"][-1]
         label = name if whole else f"{name}, {trial['state']} early"
         face = colors[name] if whole else "none"
         axes.plot(x, y, "o" if whole else "X", color=colors[name], markerfacecolor=face, label=label, alpha=0.8)
@@ -205,13 +209,15 @@ def _trials(axes: Axes, trials: list[dict[str, Any]], panel: str, content: dict[
             axes.plot(x, y, "*", color="black", markersize=15, label="chosen", zorder=3)
     if content["prior"] is not None:
         axes.axhline(content["prior"], color="black", linestyle="--", label="prior")
+    axes.grid(alpha=0.3)
+    if panel in ("relax_after", "gate"):
+        return
     axes.set_xscale("log")
-    axes.set_xlim(LEFT / 1.6, 1.6)
-    ticks = [LEFT, *(10.0**power for power in range(-4, 1))]
+    axes.set_xlim(left / 1.6, 1.6 if left == LEFT else 0.16)
+    ticks = [left, *(10.0**power for power in (range(-4, 1) if left == LEFT else range(-6, 0)))]
     axes.set_xticks(ticks, ["0", *(f"{tick:g}" for tick in ticks[1:])])
     axes.set_xticks([], minor=True)
-    axes.axvline(LEFT * 1.8, color="grey", linewidth=0.8, linestyle=":")
-    axes.grid(alpha=0.3)
+    axes.axvline(left * 1.8, color="grey", linewidth=0.8, linestyle=":")
 
 
 def _kind_and_cadence(trial: dict[str, Any]) -> str:

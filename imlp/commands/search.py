@@ -43,7 +43,12 @@ def _option(help: str, *names: str, **more: Any) -> Any:
 )
 def search(
     over: Annotated[
-        str, _option("What to search: alpha, alpha-per-layer, or schedule (constant, decay, end, once).", "--over")
+        str,
+        _option(
+            "What to search: alpha, alpha-per-layer, schedule (constant, decay, end, once), or settings (of --coupling "
+            "relax, pathway and gate, which have no alpha).",
+            "--over",
+        ),
     ] = "alpha",
     trials: Annotated[int, _option("How many lanes to try in all.", "--trials")] = TRIALS,
     validation: Annotated[
@@ -90,6 +95,7 @@ def search(
     - `search --trials 24`: one alpha for all layers, from 1e-4 to 1 and 0
     - `search --over alpha-per-layer --every epoch,step`: one for each layer, after every epoch or after every step
     - `search --over schedule --data cifar10 --epochs 20 --seeds 3`: constant, decaying, at the end, or once
+    - `search --coupling relax --over settings --epochs 20`: after which epoch the convolution is best set free
     - `search --engine ray --address auto`: on all machines of a Ray cluster, several batches at a time (docs/scale.md)
     """
     if list_all:
@@ -133,8 +139,8 @@ def print_search(content: dict[str, Any]) -> None:
     if content["importances"]:
         shares = ", ".join(f"{name} {share:.0%}" for name, share in content["importances"].items())
         out.print(f"what matters: {shares}", soft_wrap=True)
-    by_layer = ", ".join(f"{layer} {alpha}" for layer, alpha in content["chosen"]["alpha"].items())
-    out.print(f"chosen, by layer: {by_layer}", soft_wrap=True)
+    if by_layer := ", ".join(f"{layer} {alpha}" for layer, alpha in content["chosen"]["alpha"].items()):
+        out.print(f"chosen, by layer: {by_layer}", soft_wrap=True)
     about = f"{content['network']} on {content['data']}, {content['epochs']} epochs on all training images"
     table = _table(f"{about}: accuracy, %", "model", "validation", "test", "seeds")
     for row in content["final"]:

@@ -85,13 +85,14 @@ class Search:
     def __post_init__(self) -> None:
         import_optuna()
         self.network = self.base.make_network(self.data.image, self.data.n_classes)
-        if (coupling := self.common.get("coupling", "interpolate")) not in MIXING:
-            raise ConfigError(f"coupling is {coupling!r}, which has no alpha to search", f"use {' or '.join(MIXING)}")
-        one = Lane(alpha="1", every="epoch" if self.every == "both" else self.every, **self.common)
+        self.has_alpha = self.common.get("coupling", "interpolate") in MIXING
+        alpha = "1" if self.has_alpha else "0"
+        one = Lane(alpha=alpha, every="epoch" if self.every == "both" else self.every, **self.common)
         layers = tuple(one.schedules(self.network)[0])
         self.space = Space(self.over, self.every, layers, self.base.epochs, tuple(self.common.items()))
         if self.trials < len(self.space.known):
-            remedy = f"give at least {len(self.space.known)}: alpha 0 and alpha 1 come first"
+            first = "alpha 0 and alpha 1" if self.has_alpha else "known settings"
+            remedy = f"give at least {len(self.space.known)}: {first} come first"
             raise ConfigError(f"--trials is {self.trials}", remedy)
         for name, value in (("seeds", self.seeds), ("lanes-at-once", self.at_once)):
             if value is not None and value < 1:
@@ -257,6 +258,8 @@ class Search:
         trials = {self._lane(trial.params): trial for trial in reversed(self._trials())}
         best = self._best()
         lanes = [*dict.fromkeys(map(self._lane, [best.params, *self.space.known]))]
+        if not self.has_alpha:
+            lanes.append(Lane(alpha="0"))  # the plain MLP, which is no trial then
         seeds = range(self.base.seed, self.base.seed + self.seeds)
         most = self.at_once or lanes_at_once(self.base, self.data, len(lanes))
         tasks = plan(self.base, lanes, seeds, self.folder / "final", at_once=most)
@@ -265,7 +268,8 @@ class Search:
         found = []
         for score in arm.scores:
             if score.lane is None or score.lane in lanes:
-                of_lane = trials[score.lane].value if score.lane else best.user_attrs["prior"]
+                trial = trials.get(score.lane) if score.lane else None
+                of_lane = best.user_attrs["prior"] if score.lane is None else trial.value if trial else None
                 title = score.lane.title if score.lane else f"{arm.prior_name} (prior)"
                 test = {"mean": score.mean, "std": score.std, "n": score.n, "by_seed": score.by_seed}
                 settings = dataclasses.asdict(score.lane) if score.lane else None
@@ -276,7 +280,8 @@ class Search:
         """Write `search.json`, unless it says the same already."""
         best = self._best()
         lane = self._lane(best.params)
-        alpha = {layer: str(schedule) for layer, schedule in lane.schedules(self.network)[0].items()}
+        schedules = lane.schedules(self.network)[0] if self.has_alpha else {}
+        alpha = {layer: str(schedule) for layer, schedule in schedules.items()}
         content: dict[str, Any] = {
             "over": self.over, "every": self.every, "network": self.base.network, "data": self.data.name,
             "epochs": self.base.epochs, "seed": self.base.seed,
@@ -294,11 +299,14 @@ class Search:
 
     def _trial(self, trial: "optuna.trial.FrozenTrial") -> dict[str, Any]:
         lane, values = self._lane(trial.params), trial.intermediate_values
-        parts = lane.parsed.schedules
-        numbers = {"constant": 0, "decay": 0, "end": 0, "once": 1}
-        alphas = {name or ALL: schedule.numbers[numbers[schedule.kind]] for name, schedule in parts}
+        if self.has_alpha:
+            parts, numbers = lane.parsed.schedules, {"constant": 0, "decay": 0, "end": 0, "once": 1}
+            kind = parts[0][1].kind
+            drawn = {name or ALL: schedule.numbers[numbers[schedule.kind]] for name, schedule in parts}
+        else:
+            kind, drawn = lane.coupling, self.space.numbers(lane)
         return {
-            "number": trial.number, **_described(lane), "kind": parts[0][1].kind, "alphas": alphas,
+            "number": trial.number, **_described(lane), "kind": kind, "alphas": drawn,
             "state": trial.user_attrs["state"], "value": trial.value, "values": [values[e] for e in sorted(values)],
             "run": trial.user_attrs["run"][:2],
         }  # fmt: skip

@@ -60,13 +60,13 @@ def search(
     `imlp.train.loop.Interrupted` is raised if a signal stops it.
 
     - `config`: everything but the lanes; its `seed` draws the images held out and is the first seed of the test
-    - `over`: `alpha`, `alpha-per-layer`, or `schedule`
+    - `over`: `alpha`, `alpha-per-layer`, `schedule`; or `settings`, of a coupling that has no alpha
     - `every`: epoch, step, a number of steps; `both` or `epoch,step` searches the cadence as well
     - `trials`: how many lanes to try in all
     - `validation`: the share of the training images to hold out and to judge by
     - `seeds`: how many, for the test at the end
     - `prune`: stop lanes early that are below the median of earlier ones
-    - `lane`: settings of every lane: `mode`, `layers`, `biases`, `head`
+    - `lane`: settings of every lane: `coupling`, `layers`, `biases`, `head`
     - `out`: the folder for everything; None: `runs/search-NETWORK-DATA-HASH`
     - `lanes_at_once`: lanes in one run; None: 8, or as many as memory allows
     - `storage`: the URL of a database that several machines share; None: a file in the folder

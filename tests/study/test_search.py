@@ -15,6 +15,7 @@ import tiny
 from conftest import needs
 from typer.testing import CliRunner
 
+from imlp import plot
 from imlp.cli import app
 from imlp.errors import ConfigError, ImlpError, RunError
 from imlp.study import search_space
@@ -356,6 +357,46 @@ def test_a_search_by_layer_and_one_over_schedules(tmp_path):
     for content in (by_layer, schedules):
         known = [trial["value"] for trial in content["trials"][: 3 if content is schedules else 2]]
         assert content["chosen"]["value"] >= max(known)
+
+
+@pytest.mark.parametrize(
+    ("coupling", "names", "known"),
+    [
+        ("relax", {"relax_after"}, [1, 4]),
+        ("pathway", {"decay_prior", "decay_rest"}, [0, 1e-4]),
+        ("gate", {"gate"}, [0.5]),
+    ],
+)
+def test_couplings_without_an_alpha_have_settings_to_search(coupling, names, known, tmp_path):
+    content = search(tmp_path, over="settings", epochs=4, trials=8, common={"coupling": coupling})
+    assert all(set(trial["alphas"]) == names and trial["kind"] == coupling for trial in content["trials"])
+    assert [next(iter(trial["alphas"].values())) for trial in content["trials"]][: len(known)] == known
+    drawn = [tuple(trial["alphas"].values()) for trial in content["trials"]]
+    assert len(set(drawn)) == len(drawn) >= 4
+    assert content["chosen"]["value"] == max(
+        trial["value"] for trial in content["trials"] if trial["state"] == "complete"
+    )
+    assert content["chosen"]["alpha"] == {}
+    titles = [row["title"] for row in content["final"]]
+    assert "S-MLP (alpha 0)" in titles
+    assert plot.search_figure(content).axes[0].get_xlabel() == sorted(names)[0].replace("_", " ")
+
+
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        ({"common": {"coupling": "relax"}}, "'relax', which has no alpha to search; add --over settings"),
+        ({"over": "settings"}, "couplings without an alpha, not interpolate; add --coupling relax"),
+        (
+            {"over": "settings", "every": "step", "common": {"coupling": "gate"}},
+            "every is step, but gate mixes nothing",
+        ),
+        ({"over": "settings", "trials": 1, "common": {"coupling": "pathway"}}, "known settings come first"),
+    ],
+)
+def test_what_cannot_be_searched_together(given, match, tmp_path):
+    with pytest.raises(ConfigError, match=match):
+        search(tmp_path, **given)
 
 
 def test_it_ends_where_there_is_nothing_left_to_try(tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ OVER = {
     "alpha": "one alpha for all layers",
     "alpha-per-layer": "one alpha per layer",
     "schedule": "the kind of schedule and its alpha",
+    "settings": "the settings of a coupling that has no alpha",
 }
 CADENCES = {
     "epoch": "once per epoch",
@@ -27,24 +28,27 @@ def search_section(found: SearchData, arms: Sequence[ArmData], files: Mapping[st
     prior = "no prior was trained" if content["prior"] is None else f"the prior {content['prior']:.2f} %"
     states = [trial["state"] for trial in content["trials"]]
     counts = ", ".join(f"{states.count(state)} {escape(state)}" for state in dict.fromkeys(states))
-    every = CADENCES.get(content["every"], f"every {content['every']} steps")
+    settings = content["over"] == "settings"
+    every = "" if settings else f", mixed {CADENCES.get(content['every'], 'every ' + content['every'] + ' steps')}"
+    by = "setting" if settings else "alpha"
     links = ", ".join(f'<a href="#{arm.id}">{escape(arm.name)}</a>' for arm in arms if found.holds(arm))
     matters = ", ".join(f"{escape(name)} {share:.0%}" for name, share in content["importances"].items())
     caption = (
         f"One point per trial: its last accuracy on the {held['images']:,} images held out. A cross was stopped early, "
-        "the star is the choice, the dashed line the prior. Alpha 0 stands left of the logarithmic axis."
+        "the star is the choice, the dashed line the prior."
+        + ("" if settings else " Alpha 0 stands left of the logarithmic axis.")
     )
     again = "Trained once more, on all training images; the validation accuracy is what the search saw before that."
     picture = (
-        f'<div class="scroll" role="region" tabindex="0" aria-label="Trials by alpha">'
+        f'<div class="scroll" role="region" tabindex="0" aria-label="Trials by {by}">'
         f'<img class="{"drawn panels" if found.layers else "drawn"}" '
         f'src="{data_uri("svg", files[f"{found.id}-trials.svg"])}" '
-        'alt="Validation accuracy of each trial by alpha; the numbers are in the table below"></div>'
+        f'alt="Validation accuracy of each trial by {by}; the numbers are in the table below"></div>'
     )
     parts = [
         f"<figure>{picture}<figcaption>{caption}</figcaption>"
-        f"{downloads('Trials by alpha', f'{found.id}-trials', ('png', 'svg'), files)}</figure>",
-        f"<p>Searched: {escape(OVER.get(content['over'], content['over']))}, mixed {escape(every)}. "
+        f"{downloads(f'Trials by {by}', f'{found.id}-trials', ('png', 'svg'), files)}</figure>",
+        f"<p>Searched: {escape(OVER.get(content['over'], content['over']))}{escape(every)}. "
         f"{number_of(len(states), 'trial')} ({counts}) of at most {number_of(content['epochs'], 'epoch')}, "
         f"seed {content['seed']}, judged by their accuracy on {held['images']:,} of {held['of']:,} training images, "
         "which were held out; the test images have no part in the choice.</p>",
