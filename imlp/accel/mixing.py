@@ -1,7 +1,7 @@
 """The couplings that change `W`: `interpolate`, `add` and `self`, on one layer of one lane at a time.
 
-A training step moves each layer right after its own update by Adam, when it is still in the cache; the numbers are the
-same as if all layers were moved at the end.
+A training step moves each layer right after its own update by Adam, convolutions a block of rows at a time, while it is
+in the cache; the numbers are the same as if all layers were moved at the end.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -167,7 +167,9 @@ def shapes_of(network: Network, *, dense: bool, branches: Sequence[Branch | None
     for layer in network.layers if there else ():
         own = [branch for branch in there if layer.name in branch.layers]
         if own:
-            shapes |= {f"{layer.name}.prior.{part}": shape for part, shape in layer.spec.shapes().items()}
+            parts = layer.spec.shapes().items()
+            there_too = {part: shape for part, shape in parts if part != "bias" or f"{layer.name}.bias" in shapes}
+            shapes |= {f"{layer.name}.prior.{part}": shape for part, shape in there_too.items()}
         if any(branch.coupling == "gate" for branch in own):
             shapes[f"{layer.name}.gate"] = ()
     return shapes

@@ -7,6 +7,7 @@ random numbers of a step (dropout) depend on the seed and the step only: a run r
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -32,11 +33,11 @@ from imlp.accel import measure as measure_weight
 from imlp.accel.adam import adam
 from imlp.accel.lanes import aligned, joined, one_by_one
 from imlp.accel.mixing import Mixing, inject, mix
-from imlp.accel.network import relax
+from imlp.accel.network import relax, weight
 from imlp.accel.verbs import check_tensor
 from imlp.couplings.moves import Branch, Moves
-from imlp.errors import ArrayError, BackendError, ConfigError, NonFiniteError
-from imlp.model import Model, batch_fits, exported, lanes_fit, loaded, refuse_non_finite
+from imlp.errors import ArrayError, BackendError, NonFiniteError
+from imlp.model import Model, batch_fits, exported, lanes_fit, loaded, refuse_non_finite, shapes_of
 from imlp.nn.network import SEED, ModuleNetwork, stream
 from imlp.spec import Spec
 
@@ -64,7 +65,6 @@ def init(
     The function that makes the module draws everything that is not replaced; matrices are drawn as `nn.Linear` is.
     """
     lanes_fit(dense, lanes)
-    _no_branches(branches)
     kind, where = _dtype(dtype), torch.device(device or "cpu")
     drawn = {
         name: own.detach() for name, own in network.made(seed=seed, dense=dense).state_dict(keep_vars=True).items()
@@ -89,7 +89,13 @@ def init(
         return (first.clone() if lanes is None else first.repeat(lanes, *[1] * first.ndim)).to(where)
 
     parameters = {name: stack(name, shape) for name, shape in network.shapes(dense=dense).items()}
-    model = Model.start(network, dense, lanes, parameters, torch.zeros_like)
+    if any(branches):
+        drawn = network.made(seed=seed, dense=False).state_dict() | {"gate": torch.zeros(())}
+        for name, shape in shapes_of(network, dense=dense, branches=branches).items():
+            if name not in parameters:
+                own = drawn[name.replace(".prior.", ".") if ".prior." in name else "gate"].to(where, kind).view(shape)
+                parameters[name] = own.clone() if lanes is None else own.repeat(lanes, *[1] * own.ndim)
+    model = Model.start(network, dense, lanes, parameters, torch.zeros_like, branches)
     model.buffers = {name: stack(name, shape) for name, shape in network.buffers(dense=dense).items()}
     return _laid_out(model)
 
@@ -161,7 +167,7 @@ def train_step(
     if mixing is not None:  # not before: autograd counts changes of the whole stack
         with torch.no_grad():
             for index, lane in enumerate(lanes):
-                mixing.move(lane, index, mixing.moves)
+                mixing.move(lane, index)
     model.step += 1
     return loss
 
@@ -194,12 +200,6 @@ def select(model: Model, lanes: Sequence[int]) -> Model:
     return _laid_out(model.select(lanes))
 
 
-def weight(model: Model, layer: str) -> Tensor:
-    """The matrix of a dense layer, `(M_out, M_in)` or `(L, M_out, M_in)`."""
-    found: Tensor = model.parameters[f"{layer}.weight"]
-    return found
-
-
 def export(model: Model) -> dict[str, Any]:
     """Everything that it takes to resume exactly, as NumPy arrays: parameters, buffers, Adam's moments, the step."""
     return exported(model, to_numpy)
@@ -215,20 +215,13 @@ def restore(
     device: Any = None,
 ) -> Model:
     """The model that `export` wrote; `dtype` is that of the arrays unless given."""
-    _no_branches(branches)
 
     def convert(array: Any) -> Tensor:
         tensor = torch.tensor(array)
         wanted = _dtype(dtype) if dtype is not None and tensor.is_floating_point() else tensor.dtype
         return tensor.to(device or "cpu", wanted)
 
-    return _laid_out(loaded(network, arrays, dense=dense, convert=convert))
-
-
-def _no_branches(branches: Sequence[Branch | None]) -> None:
-    if any(branches):
-        problem = "pathway and gate are not for PyTorch models in the trainer"
-        raise ConfigError(problem, "use imlp.nn.couple in a loop of your own, or another coupling")
+    return _laid_out(loaded(network, arrays, dense=dense, convert=convert, branches=branches))
 
 
 # One lane
@@ -251,12 +244,37 @@ def _call(lane: Model, parameters: Mapping[str, Tensor], x: Tensor, *, training:
     """The module on a batch of flat images, with these parameters and the lane's buffers, which it may change."""
     module = _skeleton(lane).train(training)
     buffers = {name: own for name, own in lane.buffers.items() if name != SEED}
+    own = {name: parameters[name] for name in lane.network.shapes(dense=lane.dense)}
     devices = [x.device] if x.device.type == "cuda" else []
-    with torch.random.fork_rng(devices):
+    with torch.random.fork_rng(devices), _with_branches(module, lane, parameters):
         torch.manual_seed(stream(_seed(lane), f"step {lane.step}"))
         images = x.view(-1, *lane.network.image)
-        logits: Tensor = torch.func.functional_call(module, {**parameters, **buffers}, (images,))
+        logits: Tensor = torch.func.functional_call(module, {**own, **buffers}, (images,))
         return logits
+
+
+@contextmanager
+def _with_branches(module: nn.Module, lane: Model, parameters: Mapping[str, Tensor]) -> Iterator[None]:
+    """Add what the prior's part of a layer computes, where the lane has a branch: `pathway` or `gate`."""
+    hooks = []
+    for layer in lane.network.layers if lane.branches else ():
+        if (branch := lane.branch_of(layer.name)) is not None:
+            hook = partial(_both, layer.name, layer.spec, parameters, branch.coupling == "gate")
+            hooks.append(module.get_submodule(layer.name).register_forward_hook(hook))
+    try:
+        yield
+    finally:
+        for each in hooks:
+            each.remove()
+
+
+def _both(
+    name: str, spec: Spec, parameters: Mapping[str, Tensor], gated: bool, dense: nn.Module, given: Any, y_u: Tensor
+) -> Tensor:
+    w = spec.unnamed({part: parameters[f"{name}.prior.{part}"] for part in spec.parameters})
+    y_w = apply(spec, w, parameters.get(f"{name}.prior.bias"), given[0].reshape(-1, spec.matrix_shape[1]))
+    y_w = y_w.view(y_u.shape)
+    return torch.lerp(y_u, y_w, torch.sigmoid(parameters[f"{name}.gate"])) if gated else y_w + y_u
 
 
 def _skeleton(lane: Model) -> nn.Module:

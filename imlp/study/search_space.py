@@ -55,7 +55,8 @@ class Space:
     def lane(self, trial: Any) -> Lane:
         """The lane of an Optuna trial, or of anything that suggests values as one does."""
         if self.over == "settings":
-            return Lane(**{name: self._setting(trial, name) for name in self._names}, **dict(self.common))
+            drawn_settings: dict[str, Any] = {name: self._setting(trial, name) for name in self._names}
+            return Lane(**drawn_settings, **dict(self.common))
         kind = trial.suggest_categorical("kind", SCHEDULES) if self.over == "schedule" else "constant"
         drawn = {name: self._alpha(trial, name) for name in self._names}
         alpha = next(iter(drawn.values()))

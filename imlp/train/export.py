@@ -81,14 +81,15 @@ def _added_up(network: Network, own: dict[str, np.ndarray], branch: Branch | Non
     if branch is None:
         return found
     for layer in branch.layers:
-        spec, W, b = network.layer(layer).spec, own[f"{layer}.weight"], own[f"{layer}.bias"]
+        spec, W, b = network.layer(layer).spec, own[f"{layer}.weight"], own.get(f"{layer}.bias")
         small = {part: own[f"{layer}.prior.{part}"].astype(np.float64) for part in spec.parameters}
         g = 1 / (1 + np.exp(-own[f"{layer}.gate"].astype(np.float64))) if branch.coupling == "gate" else 1.0
         kept = 1 - g if branch.coupling == "gate" else 1.0
         W_P = reference.matrix(spec, spec.unnamed(small), layout="dense")
         found[f"{layer}.weight"] = (g * W_P + kept * W).astype(W.dtype)
-        b_p = reference.expand_bias(spec, own.get(f"{layer}.prior.bias"))
-        found[f"{layer}.bias"] = (g * b_p + kept * b).astype(b.dtype)
+        if b is not None:
+            b_p = reference.expand_bias(spec, own.get(f"{layer}.prior.bias"))
+            found[f"{layer}.bias"] = (g * b_p + kept * b).astype(b.dtype)
     return found
 
 

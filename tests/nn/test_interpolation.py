@@ -54,6 +54,70 @@ def test_each_coupling_against_the_reference(coupling, rule):
         np.testing.assert_allclose(model[k].bias.detach().numpy(), rule(b, p, means, 0.3), rtol=0, atol=1e-14)
 
 
+@pytest.mark.parametrize("coupling", ["pathway", "gate"])
+def test_branches_of_modules_against_the_reference(coupling):
+    """The result is that of the matrix of both parts; the gradient of `w` is the adjoint of that of the matrix."""
+    model, prior = pair()
+    U = {k: model[k].weight.detach().numpy().copy() for k in (0, 2)}
+    coupled = imlp.nn.couple(model, prior, coupling, gate=0.3)
+    g, kept = (0.3, 0.7) if coupling == "gate" else (1.0, 1.0)
+    whole = imlp.nn.densify(prior, (2, 6, 6))
+    for k in (0, 2):
+        branches, dense = coupled[k], whole[k]
+        P = reference.matrix(dense.spec, prior[k].weight.detach().numpy()).toarray()
+        p = reference.expand_bias(dense.spec, prior[k].bias.detach().numpy())
+        with torch.no_grad():
+            dense.weight.copy_(torch.tensor(g * P + kept * U[k]))
+            dense.bias.copy_(torch.tensor(g * p + kept * branches.dense.bias.detach().numpy()))
+    whole[4].load_state_dict(coupled[4].state_dict())
+    x = torch.randn(7, 2, 6, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(coupled(x), whole(x), rtol=0, atol=1e-12)
+    for network in (coupled, whole):
+        network(x).square().sum().backward()
+    for k in (0, 2):
+        dW, spec = whole[k].weight.grad, whole[k].spec
+        np.testing.assert_allclose(
+            coupled[k].prior.weight.grad, g * reference.adjoint(spec, dW.numpy()), rtol=0, atol=1e-10
+        )
+        torch.testing.assert_close(coupled[k].dense.weight.grad, kept * dW, rtol=0, atol=1e-10)
+    if coupling == "gate":
+        for k in (0, 2):
+            gate, losses = coupled[k].gate, []
+            with torch.no_grad():
+                for step in (1e-6, -2e-6):
+                    gate += step
+                    losses.append(float(coupled(x).square().sum()))
+                gate += 1e-6
+            assert float(gate.grad) == pytest.approx((losses[0] - losses[1]) / 2e-6, rel=1e-5)
+
+
+def test_a_pathway_begins_as_the_prior_where_the_rest_is_zero():
+    model, prior = pair()
+    coupled = imlp.nn.couple(model, prior, "pathway")
+    with torch.no_grad():
+        for own in coupled.modules():
+            if isinstance(own, imlp.nn.Dense):
+                own.weight.zero_()
+                own.bias.zero_()
+    coupled[4].load_state_dict(prior[4].state_dict())
+    x = torch.randn(3, 2, 6, 6, dtype=torch.float64)
+    assert torch.equal(coupled(x), prior(x))
+    assert all(own.prior is not prior[k] for k, own in ((0, coupled[0]), (2, coupled[2])))
+
+
+def test_a_relaxed_model_is_the_prior_and_its_optimizer_starts_again():
+    model, prior = pair(torch.float32)
+    optimizer, x = torch.optim.Adam(model.parameters()), torch.randn(3, 2, 6, 6)
+    model(x).square().sum().backward()
+    optimizer.step()
+    assert optimizer.state
+    imlp.nn.relax_(model, prior, optimizer=optimizer)
+    torch.testing.assert_close(model(x), prior(x), rtol=0, atol=1e-5)
+    assert not optimizer.state
+    with pytest.raises(ModuleError, match="the prior has no"):
+        imlp.nn.relax_(model, nn.Sequential(*prior[:4], nn.Linear(8, 4)))
+
+
 def test_self_pulls_towards_the_subspace_as_the_formula_says():
     model, prior = pair()
     s, n, a = imlp.nn.bias_meter(model, prior)["0"]["shared"], 4, 0.2

@@ -14,6 +14,7 @@ from conftest import needs
 from torch import nn
 from typer.testing import CliRunner
 
+import imlp
 from imlp.cli import app
 from imlp.errors import ConfigError, ModuleError
 from imlp.nn import Dense
@@ -63,6 +64,53 @@ def test_the_cnn_pair_as_modules_is_the_built_in_network(tmp_path):
             assert mine[key] == pytest.approx(theirs[key], abs=1e-6)
         for layer, measured in theirs.get("bias", {}).items():
             assert mine["bias"][layer] == pytest.approx(measured, abs=1e-6)
+
+
+COUPLED = [
+    {"coupling": "self", "alpha": "0.2", "every": "step"},
+    {"coupling": "self", "alpha_locality": "0.5", "alpha_sharing": "0.1", "moments": "zero"},
+    {"coupling": "relax", "relax_after": 2},
+    {"coupling": "pathway", "decay_prior": 1e-3},
+    {"coupling": "gate", "gate": 0.3, "layers": ["conv1", "conv2"]},
+]
+
+
+def test_every_coupling_of_modules_is_that_of_the_built_in_network(tmp_path):
+    common = {"backend": "accel", "epochs": 3, "lanes": COUPLED}
+    built_in = Trainer(tiny.config(**common), tiny.data(), tmp_path / "built-in")
+    start = built_in.states.new()
+    built_in.run()
+    own = tiny.config(**common, network=f"{MODELS}:cnn", options={})
+    modules = Trainer(own, tiny.data(), tmp_path / "modules", [Same(start)])
+    modules.run()
+    assert len(modules.state.rows) == len(built_in.state.rows)
+    for mine, theirs in zip(modules.state.rows, built_in.state.rows, strict=True):
+        assert (mine["lane"], mine["test_accuracy"]) == (theirs["lane"], theirs["test_accuracy"])
+        for key in ("train_loss", "test_loss"):
+            assert mine[key] == pytest.approx(theirs[key], abs=1e-6)
+        for layer, measured in theirs.get("bias", {}).items():
+            assert mine["bias"][layer] == pytest.approx(measured, abs=1e-6)
+
+
+@pytest.mark.bits
+@pytest.mark.parametrize("steps", [3, 7, 9])
+def test_every_coupling_of_a_module_is_resumed_exactly_and_exported(steps, tmp_path):
+    """4 steps an epoch; the second lane that relaxes wakes with the last one."""
+    chosen = settings("batchnorm", lanes=[*COUPLED, {"coupling": "relax", "relax_after": 3}])
+    whole = tiny.run(tmp_path / "whole", **chosen)
+    with pytest.raises(Interrupted):
+        tiny.run(tmp_path / "stopped", tiny.StopAt(steps), **chosen)
+    tiny.run(tmp_path / "stopped", **chosen, resume=True)
+    tiny.assert_same_outcome(tmp_path / "whole", tmp_path / "stopped")
+    rows = [row for row in whole.state.rows if row["epoch"] == 3]
+    losses = {row["lane"]: row["test_loss"] for row in rows}
+    assert losses[5] == pytest.approx(losses["prior"], abs=1e-5)  # it is the prior at the end of its epoch
+    x = torch.rand(4, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    mean, std = whole.data.statistics("standardised")
+    logits = whole.backend.forward(whole.state.lanes, ((x - mean[0]) / std[0]).float().flatten(1))
+    for index, lane in enumerate(whole.state.active):
+        found = imlp.load(tmp_path / "whole", lane, network=chosen["network"]).eval()(x)
+        torch.testing.assert_close(found, logits[index], rtol=0, atol=1e-5)
 
 
 @pytest.mark.bits
