@@ -13,7 +13,7 @@ from torch import Tensor
 from imlp.accel import rows
 from imlp.accel.lanes import ALIGNMENT, one_by_one
 from imlp.accel.pulling import pull, pull_bias
-from imlp.accel.verbs import expand_bias, interpolate
+from imlp.accel.verbs import arrays_of, expand_bias, interpolate
 from imlp.couplings.moves import Move, Moves
 from imlp.model import Model
 from imlp.model.moves import check_moves, moves_of
@@ -78,7 +78,7 @@ class Mixing:
         if move.coupling == "self":
             rows.pull(W, spec, *move.both, within=block) if some else pull(W, spec, *move.both)
             return
-        own = self._prior_weight(name)
+        own = self._prior_weight(name, like=W)
         if some:
             keep = 1 - move.alpha if move.coupling == "interpolate" else 1
             rows.interpolate(W, spec, own, keep, move.alpha, within=block)
@@ -96,13 +96,13 @@ class Mixing:
         if move.moments == "zero":
             lane.count_from([f"{name}.weight"] + [f"{name}.bias"] * (b is not None), self.step)
 
-    def _prior_weight(self, name: str) -> Any:
+    def _prior_weight(self, name: str, like: Tensor) -> Any:
         """In the noun's own shape: torch has another for convolutions of one dimension."""
         if name not in self.weights:
             assert self.prior is not None
             spec, own = self.specs[name], self.prior.parameters
             given = {part: own[f"{name}.{part}"].reshape(p.shape) for part, p in spec.parameters.items()}
-            self.weights[name] = spec.unnamed(given)
+            self.weights[name] = spec.unnamed(arrays_of(spec, spec.unnamed(given), beside=like))
         return self.weights[name]
 
     def _prior_bias(self, name: str, like: Tensor) -> Tensor:

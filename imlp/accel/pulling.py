@@ -16,7 +16,7 @@ from imlp.accel.chain import has_diagonals
 from imlp.accel.verbs import adjoint_bias, check_dense, expand_bias, interpolate, project
 from imlp.accel.views import views
 from imlp.errors import ArrayError
-from imlp.spec import Spec
+from imlp.spec import Conv, Spec
 
 
 @torch.no_grad()
@@ -71,8 +71,15 @@ def pull_bias(dense_bias: Tensor, spec: Spec, sharing: float) -> Tensor:
     >>> pull_bias(torch.tensor([3.0, 5.0, 1.0, 1.0]), Shared(2, 1, 2), sharing=1)
     tensor([2., 3., 2., 3.])
     """
+    (sharing,) = checks.alphas(sharing, None)
+    if type(spec) is Conv and dense_bias.ndim == 1:  # one channel after the other
+        checks.dense_bias_fits(spec, dense_bias.shape)
+        channels = dense_bias.unflatten(0, (spec.out_channels, -1))
+        means = channels.mean(1, keepdim=True)
+        channels.mul_(1 - sharing).add_(means, alpha=sharing)
+        return dense_bias
     sums = adjoint_bias(spec, dense_bias)
-    dense_bias.mul_(1 - checks.alphas(sharing, None)[0])
+    dense_bias.mul_(1 - sharing)
     if sums is not None:
         nearest = expand_bias(spec, sums / _outputs(spec, dense_bias.dtype, dense_bias.device))
         dense_bias.add_(nearest, alpha=sharing)

@@ -14,7 +14,7 @@ from strategies import SPECS, convs
 from typer.testing import CliRunner
 
 import imlp
-from imlp import reference
+from imlp import networks, reference
 from imlp.cli import app
 from imlp.couplings.moves import Branch, Move
 from imlp.errors import ArrayError, ConfigError
@@ -380,6 +380,17 @@ def test_mixing_within_the_step_has_the_bits_of_mixing_after_it(coupling, moment
         assert len({str(options.get("within")) for options in calls}) > 2
     for name, array in found[0].items():
         assert array.tobytes() == found[1][name].tobytes(), name
+
+
+def test_a_prior_of_another_type_is_refused_in_blocks_too():
+    needs("accel")
+    accel, network = imlp.backend("accel"), networks.cnn()
+    model = accel.init(network, dense=True, seed=0, lanes=1)
+    prior = accel.init(network, dense=False, seed=0, dtype="float64")
+    x, y = (accel.place(array) for array in batch(network))
+    moves = {name: [Move("interpolate", 0.5)] for name in network.interpolated}
+    with pytest.raises(ArrayError, match="weight of torch.float64, the rest"):
+        accel.train_step(model, x.float(), y, prior=prior, moves=moves)
 
 
 @pytest.mark.bits
