@@ -389,7 +389,7 @@ def test_a_prior_of_another_type_is_refused_in_blocks_too():
     prior = accel.init(network, dense=False, seed=0, dtype="float64")
     x, y = (accel.place(array) for array in batch(network))
     moves = {name: [Move("interpolate", 0.5)] for name in network.interpolated}
-    with pytest.raises(ArrayError, match="weight of torch.float64, the rest"):
+    with pytest.raises(ArrayError, match=r"weight of torch\.float64, the rest"):
         accel.train_step(model, x.float(), y, prior=prior, moves=moves)
 
 
