@@ -429,6 +429,8 @@ function showAlpha() {
   by("alpha-name").textContent = knob ?? "α";
   by("alpha-value").textContent = knob ? `${round(state.alpha)}` : "not used";
   by("alpha").disabled = !knob;
+  by("accuracy-of").textContent =
+    state.coupling === "interpolate" ? "Test accuracy of a network trained with" : "For comparison, a network trained with interpolate,";
   by("alpha").setAttribute("aria-valuetext", `${knob === "g" ? "g" : "alpha"} ${round(state.alpha)}`);
   const svg = by("curve"), width = svg.clientWidth, height = 130, side = 8, foot = 6;
   const top = Math.max(prior.accuracy, ...Object.values(curves).flat().map((point) => point.accuracy)) * 1.12;
