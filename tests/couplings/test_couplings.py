@@ -18,6 +18,8 @@ from imlp import networks, reference
 from imlp.cli import app
 from imlp.couplings.moves import Branch, Move
 from imlp.errors import ArrayError, ConfigError
+from imlp.study.report.weights import first_layer, pictures
+from imlp.study.scores import arms_of
 from imlp.train.config import Config, Lane, from_mapping, to_toml
 from imlp.train.loop import Interrupted
 from imlp.train.run_reader import read_run
@@ -447,6 +449,17 @@ def test_a_branched_lane_is_exported_as_one_mlp(tmp_path):
     for k in (5, 6, 4):
         found = imlp.load(tmp_path, k)(torch.tensor(x))
         np.testing.assert_allclose(found.detach(), logits[trainer.state.active.index(k)], atol=1e-6)
+
+
+def test_the_pictures_of_a_report_show_both_parts_of_a_layer(tmp_path):
+    """At the start `U` is random; with `w` beside it the rows of the first layer are those of the whole matrix."""
+    trainer = tiny.run(tmp_path, lanes=[{"coupling": "pathway"}, {"coupling": "gate", "gate": 0.9}])
+    (arm,) = arms_of([read_run(tmp_path)])
+    found = first_layer(arm)
+    whole = trainer.backend.weight(trainer.state.lanes, found.layer)
+    assert len(found.images) == 2
+    for (_, image), W in zip(found.images, whole, strict=True):
+        np.testing.assert_array_equal(image, pictures(W[found.rows], trainer.network.image))
 
 
 # Settings

@@ -73,6 +73,15 @@ def _read(run: Run, path: Path) -> tuple[str, list[int], str, dict[Lane | None, 
         for index, lane in enumerate(state["active"]):
             stack = file.get_slice(f"lanes/{key}")  # (lanes, M_out, M_in)
             own = np.concatenate([stack[index : index + 1, row : row + 1].reshape(1, -1) for row in rows])
+            branch = run.config.lanes[lane].branch(network)
+            if branch is not None and layer.name in branch.layers:  # W is the sum of two parts
+                parts = {
+                    part: file.get_tensor(f"lanes/{layer.name}.prior.{part}")[index] for part in layer.spec.parameters
+                }
+                gate = file.get_tensor(f"lanes/{layer.name}.gate")[index] if branch.coupling == "gate" else None
+                g = 1.0 if gate is None else 1 / (1 + np.exp(-float(gate)))
+                w_p: Any = matrix(layer.spec, layer.spec.unnamed(parts))
+                own = g * w_p[rows].toarray() + (1.0 if gate is None else 1 - g) * own
             images[run.config.lanes[lane]] = pictures(own, network.image)
     return layer.name, rows, f"seed {run.config.seed}, after epoch {state['epoch']}", images
 
