@@ -58,6 +58,12 @@ alphas = "0,0.1,1"
 name = "second"
 alphas = "0.5"
 every = "step"
+more = [
+  {{ alpha = "0.2", coupling = "self", every = "step", moments = "zero" }},
+  {{ coupling = "relax", relax_after = "50%" }},
+  {{ coupling = "pathway" }},
+  {{ coupling = "gate" }},
+]
 [budgets.smoke]
 seeds = 2
 settings = {{ epochs = {epochs} }}
