@@ -4,7 +4,7 @@ A training step moves each layer right after its own update by Adam, convolution
 in the cache; the numbers are the same as if all layers were moved at the end.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -29,57 +29,62 @@ class Mixing:
         check_moves(model, prior, moves)
         self.prior, self.moves, self.step = prior, moves, step  # the steps that will have been taken by then
         self.specs = {name: model.network.layer(name).spec for name in moves}
+        self.by_lane = [
+            {f"{name}.weight": (name, own) for name, each in moves.items() if (own := each[lane]) and not own.is_idle}
+            for lane in range(model.lanes or 1)
+        ]
         self.weights: dict[str, Any] = {}
         self.biases: dict[str, Any] = {}
+        self.blocks: dict[tuple[str, Move], list[range]] = {}
         restarted = [name for name, each in moves.items() if any(move and move.moments == "zero" for move in each)]
         parts = (f"{name}.{part}" for name in restarted for part in ("weight", "bias"))
         model.allow_restarts(name for name in parts if name in model.parameters)
 
     def update(self, adam: Callable[..., None], lane: Model, index: int, grads: dict[str, Tensor]) -> None:
         """Update what has these gradients and move its layers, a large matrix a few rows at a time."""
-        rest = dict(grads)
-        moved = {name: move for name, move in self._active(index) if f"{name}.weight" in grads}
-        for name, move in moved.items():
-            own = {f"{name}.weight": rest.pop(f"{name}.weight")}
-            for block in self._blocks(lane, name, move):
+        moved, rest = {weight: own for weight, own in self.by_lane[index].items() if weight in grads}, dict(grads)
+        for weight, (name, move) in moved.items():
+            blocks = self._blocks(lane.parameters[weight], name, move)
+            own = {weight: rest.pop(weight)} if len(blocks) > 1 else {}
+            for block in blocks if own else ():
                 adam(own, within=slice(block.start, block.stop))
                 self._move_weight(lane, name, move, block)
         adam(rest)
-        for name, move in moved.items():
+        for weight, (name, move) in moved.items():
+            if weight in rest:
+                self._move_weight(lane, name, move)
             self._move_rest(lane, name, move)
 
     def move(self, lane: Model, index: int) -> None:
         """Move the layers of a lane, which is the one at `index` of the model."""
-        for name, move in self._active(index):
-            self._move_weight(lane, name, move, range(self.specs[name].matrix_shape[0]))
+        for name, move in self.by_lane[index].values():
+            self._move_weight(lane, name, move)
             self._move_rest(lane, name, move)
 
-    def _active(self, index: int) -> Iterator[tuple[str, Move]]:
-        for name, each in self.moves.items():
-            if (move := each[index]) is not None and not move.is_idle:
-                yield name, move
-
-    def _blocks(self, lane: Model, name: str, move: Move) -> Iterator[range]:
+    def _blocks(self, W: Tensor, name: str, move: Move) -> list[range]:
         """The rows of a matrix that are updated and then moved while they are in the cache; all, if that cannot be."""
-        W, spec = lane.parameters[f"{name}.weight"], self.specs[name]
-        m_out, m_in = W.shape
-        unit = 1  # rows that must be together: `self` takes means over those of an output channel
-        if move.coupling == "self":
-            unit = m_out // spec.out_channels if type(spec) is Conv and len(set(move.both)) == 1 else m_out
-        whole_lines = m_in * W.element_size() % ALIGNMENT == 0  # a vectorised loop may round differently at its end
-        if not (rows.usable(W, spec) and whole_lines):
-            unit = m_out
-        size = max(unit, BLOCK // m_in // unit * unit)
-        return (range(first, min(first + size, m_out)) for first in range(0, m_out, size))
+        found = self.blocks.get((name, move))
+        if found is None:
+            spec, (m_out, m_in) = self.specs[name], W.shape
+            unit = 1  # rows that must be together: `self` takes means over those of an output channel
+            if move.coupling == "self":
+                unit = m_out // spec.out_channels if type(spec) is Conv and len(set(move.both)) == 1 else m_out
+            whole_lines = m_in * W.element_size() % ALIGNMENT == 0  # a vectorised loop may round otherwise at its end
+            if not (rows.usable(W, spec) and whole_lines):
+                unit = m_out
+            size = max(unit, BLOCK // m_in // unit * unit)
+            found = [range(first, min(first + size, m_out)) for first in range(0, m_out, size)]
+            self.blocks[name, move] = found
+        return found
 
-    def _move_weight(self, lane: Model, name: str, move: Move, block: range) -> None:
+    def _move_weight(self, lane: Model, name: str, move: Move, block: range | None = None) -> None:
+        """All rows of it, or a block of them."""
         W, spec = lane.parameters[f"{name}.weight"], self.specs[name]
-        some = len(block) < len(W)
         if move.coupling == "self":
-            rows.pull(W, spec, *move.both, within=block) if some else pull(W, spec, *move.both)
+            rows.pull(W, spec, *move.both, within=block) if block else pull(W, spec, *move.both)
             return
         own = self._prior_weight(name, like=W)
-        if some:
+        if block:
             keep = 1 - move.alpha if move.coupling == "interpolate" else 1
             rows.interpolate(W, spec, own, keep, move.alpha, within=block)
         else:
