@@ -11,14 +11,17 @@ Run: python benchmarks/step.py [--network cnn] [--batch 128] [--threads 2] [--re
     show what this costs: one by one, as imlp computes them, and joined (one product for the first layer, `bmm` for the
     others).
 
-(d) mixing: nine lanes that are mixed after every step, by `interpolate` and by `self`, each layer right after its own
-    update, while it is in the cache; the same after the whole step ("late"), as it was done before; and no mixing.
+(d) mixing: nine lanes that are mixed after every step, by `interpolate` and by `self`: the time that this takes within
+    a step, as a share of the rest of that step. "at the end" is what imlp does: when all lanes have been updated. "at
+    once" moves each layer right after its own update by Adam, which gives the same bits. "scaling" is one in-place
+    scaling of the same weights at the end, the least that any mixing takes.
 
 The times of a candidate are those of its turns; a ratio is the median over the turns. "quiet" is the ratio of the
 fastest tenth of the turns on either side: use it when the machine is busy with other things.
 """
 
 import statistics
+import time
 from collections.abc import Callable
 from math import prod
 from typing import Annotated, Literal
@@ -30,11 +33,17 @@ from measure import console, interleaved, milliseconds, print_machine, ratio, ru
 from torch import Tensor, nn
 
 from imlp import accel, networks
+from imlp.accel.adam import adam
+from imlp.accel.lanes import one_by_one
 from imlp.accel.layers import product
+from imlp.accel.mixing import Mixing
+from imlp.accel.network import _loss_and_backward
 from imlp.couplings.moves import Move
+from imlp.model import Model
 from imlp.networks import Layer, Network, Norm
 
 Step = Callable[[], object]
+Mixed = Callable[[], tuple[float, float]]
 
 
 def plain(network: Network, dense: bool) -> nn.Sequential:
@@ -72,18 +81,70 @@ def our_step(network: Network, dense: bool, lanes: int | None, x: Tensor, y: Ten
     return lambda: accel.train_step(model, x, y)
 
 
-def mixed_step(network: Network, lanes: int, x: Tensor, y: Tensor, coupling: str, *, late: bool = False) -> Step:
-    """A step of all lanes with mixing: within it, or after it."""
+def mixed_step(network: Network, lanes: int, x: Tensor, y: Tensor, coupling: str, *, at_once: bool) -> Mixed:
+    """A step of all lanes with mixing; it returns the seconds that the mixing took, and those of everything else."""
     model = accel.init(network, dense=True, seed=0, lanes=lanes, device=x.device)
     prior = accel.init(network, dense=False, seed=0, device=x.device)
-    moves = {name: [Move(coupling, 0.01)] * lanes for name in network.interpolated}
+    moves = {
+        name: [Move("interpolate" if coupling == "scaling" else coupling, 0.01)] * lanes
+        for name in network.interpolated
+    }
+    spent = 0.0
 
-    def step() -> None:
-        accel.train_step(model, x, y, prior=prior, moves=None if late else moves)
-        if late:
-            accel.mix(model, prior, moves)
+    def mix(lane: Model, index: int, mixing: Mixing) -> None:
+        nonlocal spent
+        begin = time.perf_counter()
+        if coupling == "scaling":
+            for name in mixing.moves:
+                lane.parameters[f"{name}.weight"].mul_(0.99)
+        else:
+            mixing.move(lane, index)
+        spent += time.perf_counter() - begin
+
+    @torch.no_grad()
+    def step() -> tuple[float, float]:
+        nonlocal spent
+        spent, begin = 0.0, time.perf_counter()
+        lanes = one_by_one(model)
+        groups = {name: {name: own} for name, own in moves.items()} if at_once else {"": moves}
+        mixings = {name: Mixing(model, prior, own, step=model.step + 1) for name, own in groups.items()}
+        backwards = [_loss_and_backward(lane, x, y, reuse=True)[1] for lane in lanes]
+        for index, (lane, backward) in enumerate(zip(lanes, backwards, strict=True)):
+
+            def receive(grads: dict[str, Tensor], lane: Model = lane, index: int = index) -> None:
+                adam(lane, grads, lr=1e-4, betas=(0.9, 0.999), eps=1e-8)
+                for name in moves if at_once else ():
+                    if f"{name}.weight" in grads:
+                        mix(lane, index, mixings[name])
+
+            backward(receive)
+        for index, lane in enumerate(() if at_once else lanes):
+            mix(lane, index, mixings[""])
+        model.step += 1
+        return spent, time.perf_counter() - begin - spent
 
     return step
+
+
+def print_mixing(network: Network, x: Tensor, y: Tensor, repeats: int) -> None:
+    wanted = [("scaling", False), ("interpolate", False), ("interpolate", True), ("self", False), ("self", True)]
+    steps = {which: mixed_step(network, 9, x, y, which[0], at_once=which[1]) for which in wanted}
+    found: dict[tuple[str, bool], list[tuple[float, float]]] = {which: [] for which in wanted}
+    for turn in range(repeats + 1):
+        for which, step in steps.items():
+            times = step()
+            if turn:  # the first is to warm up
+                found[which].append(times)
+    made = table(
+        f"mixing after every step, 9 lanes, {repeats} turns", "mixing", "where", "ms", "% of the rest", "middle half"
+    )
+    for (coupling, at_once), each in found.items():
+        shares = [100 * own / rest for own, rest in each]
+        low, middle, high = statistics.quantiles(shares, n=4)
+        took = f"{1e3 * statistics.median(own for own, _ in each):.1f}"
+        where = "at once" if at_once else "at the end"
+        made.add_row(coupling, where, took, f"{middle:.1f}", f"{low:.1f} .. {high:.1f}")
+    console.print(made)
 
 
 def floor(network: Network, batch: int, *, fresh: bool, device: str = "cpu") -> Step:
@@ -188,14 +249,7 @@ def main(
                 [(f"{n} lanes, products one by one", f"{n} lanes, products joined")],
             )
         )
-    mixed = {
-        "9 lanes": our_step(made, True, 9, x, y),
-        "9 lanes, interpolate": mixed_step(made, 9, x, y, "interpolate"),
-        "9 lanes, interpolate late": mixed_step(made, 9, x, y, "interpolate", late=True),
-        "9 lanes, self": mixed_step(made, 9, x, y, "self"),
-    }
-    groups.append((mixed, [(name, "9 lanes") for name in mixed if name != "9 lanes"]))
-    for candidates, pairs in groups if not only_mixing else groups[-1:]:
+    for candidates, pairs in groups if not only_mixing else []:
         seconds = interleaved(candidates, repeats=repeats, warm_up=3)
         title = f"{network}, batch {batch}, float32, {threads} threads, {repeats} turns"
         times = table(title, "step", "ms (middle half)")
@@ -204,6 +258,7 @@ def main(
         console.print(times)
         for name, to in pairs:
             console.print(f"{name} / {to}: {ratio(seconds, name, to):.2f} (quiet {quiet(seconds, name, to):.2f})")
+    print_mixing(made, x, y, repeats)
 
 
 if __name__ == "__main__":

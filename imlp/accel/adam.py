@@ -3,39 +3,28 @@
 It is called for a layer as soon as its gradient is there, while that is still in the cache.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from imlp.model import Model
 
 
-def adam(
-    model: Model,
-    grads: dict[str, Tensor],
-    *,
-    lr: float,
-    betas: tuple[float, float],
-    eps: float,
-    within: Any = ...,
-) -> None:
+def adam(model: Model, grads: dict[str, Tensor], *, lr: float, betas: tuple[float, float], eps: float) -> None:
     """The next step of a model without lanes, on the parameters that `grads` names; the model does not count it.
 
-    Parameters of a branch may have a weight decay `d`: `d p` is added to the gradient. Only the rows `within` are
-    updated, if those are given.
+    Parameters of a branch may have a weight decay `d`: `d p` is added to the gradient.
     """
     branch = model.branches[0] if model.branches else None
     by_decay: dict[float, list[str]] = {}
     for name in grads:
         by_decay.setdefault(0.0 if branch is None else branch.decay(name), []).append(name)
     for decay, names in by_decay.items():
-        parameters = [model.parameters[name][within] for name in names]
+        parameters = [model.parameters[name] for name in names]
         torch._fused_adam_(
             parameters,
-            [_stored_as(p, grads[name][within]) for p, name in zip(parameters, names, strict=True)],
-            [model.first_moments[name][within] for name in names],
-            [model.second_moments[name][within] for name in names],
+            [_stored_as(p, grads[name]) for p, name in zip(parameters, names, strict=True)],
+            [model.first_moments[name] for name in names],
+            [model.second_moments[name] for name in names],
             [],
             [_count(model, name, parameters[0].device) for name in names],
             lr=lr,

@@ -105,7 +105,7 @@ def train_step(
 ) -> Tensor:
     """One step of Adam on one batch, in place; returns the loss before it, a number or `(L,)`, still on its device.
 
-    `moves` are those of `mix`: each layer is moved right after its own update. `check` refuses a loss that is not
+    `moves` are those of `mix`, made when all lanes have been updated. `check` refuses a loss that is not
     finite before anything is changed, for which the device has to be waited for.
     `compile` has torch compile forward and backward into one graph, which takes a C++ compiler (or a GPU) and up to a
     minute in the first step.
@@ -123,9 +123,12 @@ def train_step(
     loss = joined(model, losses)
     if check:
         refuse_non_finite(model, x, to_numpy(loss), forward, to_numpy)
-    for index, (lane, backward) in enumerate(zip(lanes, backwards, strict=True)):
+    for lane, backward in zip(lanes, backwards, strict=True):
         update = partial(adam, lane, lr=lr, betas=betas, eps=eps)
-        backward(update if mixing is None else partial(mixing.update, update, lane, index))
+        backward(update)
+    if mixing is not None:
+        for index, lane in enumerate(lanes):
+            mixing.move(lane, index)
     model.step += 1
     return loss
 

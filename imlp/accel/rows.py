@@ -58,61 +58,33 @@ def status() -> tuple[bool, str]:
     return True, f"{compiler} compiled rows.c"
 
 
-def interpolate(
-    dense: Tensor, spec: Spec, weight: Tensor, keep: float, alpha: float, *, within: range | None = None
-) -> None:
-    """`W <- keep W + alpha W_P` for one contiguous matrix on the CPU, or for the rows `within` of it."""
+def interpolate(dense: Tensor, spec: Spec, weight: Tensor, keep: float, alpha: float) -> None:
+    """`W <- keep W + alpha W_P` for one contiguous matrix on the CPU."""
     suffix, _, number = TYPES[dense.dtype]
-    rows = within or range(len(dense))
-    geometry = _geometry(spec, weight.stride())
-    numbers = (number(keep), number(alpha), ctypes.c_void_p(geometry.ctypes.data))
     function = getattr(_library(), f"window_{suffix}")
-    function(_pointer(dense), _pointer(weight), *numbers, *_limits(rows), _threads())
+    geometry = _geometry(spec, weight.stride())
+    threads = ctypes.c_int(torch.get_num_threads())
+    where = ctypes.c_void_p(geometry.ctypes.data)
+    function(_pointer(dense), _pointer(weight), number(keep), number(alpha), where, threads)
     torch.autograd.graph.increment_version(dense)  # so that autograd notices the write
 
 
-def pull(dense: Tensor, spec: Any, locality: float, sharing: float, *, within: range | None = None) -> None:
-    """`W <- W - locality (W - M * W) - sharing (M * W - Pi(W))` for one contiguous matrix on the CPU.
-
-    With `within` only those rows, which are all that some output channels have; the two numbers are equal then.
-    """
-    if isinstance(spec, Local):  # nothing is shared: Pi(W) = M * W
-        nearest, sharing = dense.new_zeros(()).expand(spec.weight_shape), 0.0
-    else:
-        nearest = _nearest(dense, spec, within or range(len(dense)))
-    if locality == sharing:
-        interpolate(dense, spec, nearest, 1 - sharing, sharing, within=within)
-        return
+def pull(dense: Tensor, spec: Any, locality: float, sharing: float) -> None:
+    """`W <- W - locality (W - M * W) - sharing (M * W - Pi(W))` for one contiguous matrix on the CPU."""
     suffix, _, number = TYPES[dense.dtype]
-    geometry = _geometry(spec, nearest.stride())
-    room = dense.new_empty(torch.get_num_threads(), prod(spec.weight_shape[-3:]))
+    is_shared, threads, size = isinstance(spec, Conv), torch.get_num_threads(), prod(spec.weight_shape[-3:])
+    if is_shared:  # its input channels side by side, as `rows.c` reads them fastest
+        out, channels, *kernel = spec.weight_shape
+        weight = dense.new_empty(out, *kernel, channels).permute(0, 3, 1, 2)
+    else:  # nothing is shared: Pi(W) = M * W
+        weight, sharing = dense.new_zeros(()).expand(spec.weight_shape), 0.0
+    sums = torch.empty(threads, size + prod(spec.kernels), dtype=torch.float64)
+    kept, geometry = dense.new_empty(threads, size), _geometry(spec, weight.stride())
     numbers = (number(1 - locality), number(1 - sharing), number(sharing))
-    where, function = ctypes.c_void_p(geometry.ctypes.data), getattr(_library(), f"pull_{suffix}")
-    function(_pointer(dense), _pointer(nearest), *numbers, _pointer(room), where, _threads())
+    rooms = (_pointer(sums), _pointer(kept), ctypes.c_void_p(geometry.ctypes.data))
+    function = getattr(_library(), f"pull_{suffix}")
+    function(_pointer(dense), _pointer(weight), ctypes.c_int(is_shared), *numbers, *rooms, ctypes.c_int(threads))
     torch.autograd.graph.increment_version(dense)
-
-
-def _nearest(dense: Tensor, spec: Conv, within: range) -> Tensor:
-    """The weight of the nearest convolution, with its input channels side by side, as `rows.c` reads them fastest.
-
-    Only those output channels are found that have the rows `within`.
-    """
-    out, channels, *kernel = spec.weight_shape
-    weight = dense.new_empty(out, *kernel, channels).permute(0, 3, 1, 2)
-    geometry, positions = _geometry(spec, weight.stride()), len(dense) // out
-    room = torch.empty(torch.get_num_threads(), prod(kernel) * (channels + 1), dtype=torch.float64)
-    function, where = getattr(_library(), f"means_{TYPES[dense.dtype][0]}"), ctypes.c_void_p(geometry.ctypes.data)
-    found = range(within.start // positions, within.stop // positions)
-    function(_pointer(dense), _pointer(weight), _pointer(room), where, *_limits(found), _threads())
-    return weight
-
-
-def _limits(those: range) -> tuple[ctypes.c_int64, ctypes.c_int64]:
-    return ctypes.c_int64(those.start), ctypes.c_int64(those.stop)
-
-
-def _threads() -> ctypes.c_int:
-    return ctypes.c_int(torch.get_num_threads())
 
 
 def _pointer(array: Tensor) -> ctypes.c_void_p:

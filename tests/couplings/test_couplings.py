@@ -352,21 +352,9 @@ def test_the_backends_agree_on_every_coupling_after_twenty_steps():
 @pytest.mark.bits
 @pytest.mark.parametrize("coupling", ["interpolate", "add", "self"])
 @pytest.mark.parametrize("moments", ["keep", "zero"])
-@pytest.mark.parametrize("in_blocks", [False, True])
-def test_mixing_within_the_step_has_the_bits_of_mixing_after_it(coupling, moments, in_blocks, monkeypatch):
-    """In blocks of rows, too: those of the convolutions whose rows fill whole lines of the cache."""
+def test_mixing_within_the_step_has_the_bits_of_mixing_after_it(coupling, moments):
     needs("accel")
     verbs = imlp.backend("accel")
-    if in_blocks:
-        needs("cc")
-        from imlp.accel import mixing, rows
-
-        monkeypatch.setattr(rows, "LEAST", 0)
-        monkeypatch.setattr(mixing, "BLOCK", 64)
-        calls, pass_in_c = [], rows.interpolate
-        monkeypatch.setattr(
-            rows, "interpolate", lambda *given, **options: calls.append(options) or pass_in_c(*given, **options)
-        )
     x, y = (verbs.place(array) for array in batch(NETWORK))
     found = []
     for within in (True, False):
@@ -378,13 +366,11 @@ def test_mixing_within_the_step_has_the_bits_of_mixing_after_it(coupling, moment
             if not within:
                 verbs.mix(model, prior, moves)
         found.append(verbs.export(model))
-    if in_blocks:
-        assert len({str(options.get("within")) for options in calls}) > 2
     for name, array in found[0].items():
         assert array.tobytes() == found[1][name].tobytes(), name
 
 
-def test_a_prior_of_another_type_is_refused_in_blocks_too():
+def test_a_prior_of_another_type_is_refused():
     needs("accel")
     accel, network = imlp.backend("accel"), networks.cnn()
     model = accel.init(network, dense=True, seed=0, lanes=1)
