@@ -49,6 +49,8 @@ class Space:
             raise ConfigError(problem, f"add --coupling {' or '.join(SETTINGS)}")
         if self.over == "settings" and self.every != "epoch":
             raise ConfigError(f"--every is {self.every}, but {self.coupling} mixes nothing", "leave --every out")
+        if self.over == "settings" and (fixed := set(self._names) & set(dict(self.common))):
+            raise ConfigError(f"{', '.join(sorted(fixed))} is what is searched", "leave it out")
         if self.over != "settings" and self.coupling in SETTINGS:
             raise ConfigError(f"coupling is {self.coupling!r}, which has no alpha to search", "add --over settings")
 
@@ -78,7 +80,7 @@ class Space:
     def known(self) -> list[Parameters]:
         """What is tried first: alpha 0, the plain MLP, and alpha 1, all of the prior, at each cadence.
 
-        Without an alpha: the earliest and the latest epoch, no decay and the published ones, or an open gate.
+        Without an alpha: the earliest and the latest epoch, no decay and the published ones, or a gate half open.
         """
         if self.over == "settings":
             first: dict[str, list[Parameters]] = {

@@ -391,6 +391,7 @@ def test_couplings_without_an_alpha_have_settings_to_search(coupling, names, kno
             {"over": "settings", "every": "step", "common": {"coupling": "gate"}},
             "every is step, but gate mixes nothing",
         ),
+        ({"over": "settings", "common": {"coupling": "relax", "relax_after": 2}}, "relax_after is what is searched"),
         ({"over": "settings", "trials": 1, "common": {"coupling": "pathway"}}, "known settings come first"),
     ],
 )
