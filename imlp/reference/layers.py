@@ -133,7 +133,7 @@ def cross_entropy(logits: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.nda
     n = np.arange(len(y))
     gradient = np.exp(log_softmax)
     gradient[..., n, y] -= 1
-    return -log_softmax[..., n, y], gradient
+    return -np.ascontiguousarray(log_softmax[..., n, y]), gradient  # in order: a sum rounds alike for any lanes
 
 
 def sigmoid(a: Any) -> Any:

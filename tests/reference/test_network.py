@@ -188,6 +188,22 @@ def test_load_refuses_what_does_not_fit():
         reference.restore(network, arrays | {"extra": np.zeros(1)}, dense=True)
 
 
+@pytest.mark.bits
+@pytest.mark.parametrize(
+    "network", [SMALL["cnn"], SMALL["cnn, learned norm"], SMALL["mixer"]], ids=lambda own: own.name
+)
+@pytest.mark.parametrize("n", [5, 20, 37])
+def test_no_bit_of_a_lane_depends_on_the_lanes_beside_it(network, n):
+    """Neither its numbers nor the losses that are reported."""
+    (x, y), found = batch(network, n=n), []
+    for lanes in (1, 2, 5):
+        model = reference.init(network, dense=True, seed=0, lanes=lanes)
+        losses = [reference.train_step(model, x, y, lr=0.003)[0] for _ in range(4)]
+        arrays = [own[0].tobytes() for own in model.parameters.values()]
+        found.append((losses, reference.evaluate(model, x, y)[1][0], arrays))
+    assert found[0] == found[1] == found[2]
+
+
 def test_lanes_start_alike_train_as_if_alone_and_can_be_selected():
     network = SMALL["mlp2"]
     lanes = reference.init(network, dense=True, seed=3, lanes=3)

@@ -150,8 +150,8 @@ class Killer:
             if process.returncode != -signal.SIGKILL:
                 self._check_end(process, folder)
                 self.counts["ends"] += 1
-                if bits(self.place / folder) != expected:
-                    raise Failed(f"{self.place / folder} differs from {self.place / 'whole'} after {dict(self.counts)}")
+                if other := difference(bits(self.place / folder), expected):
+                    raise Failed(f"{folder} differs after {dict(self.counts)}: {other}")
                 shutil.rmtree(self.place / folder)
         return self.counts
 
@@ -268,6 +268,16 @@ def bits(folder: Path) -> dict[str, bytes]:
         said = json.loads(path.read_text()) | {"command": ""}
         found[str(path.relative_to(folder))] = json.dumps(said).encode()
     return found
+
+
+def difference(found: dict[str, bytes], expected: dict[str, bytes]) -> str:
+    """The first file that differs, and how; nothing if none does."""
+    for name in sorted(found.keys() | expected.keys()):
+        ours, theirs = (files.get(name, b"").splitlines() for files in (found, expected))
+        if ours != theirs:
+            lines = next((pair for pair in zip(ours, theirs, strict=False) if pair[0] != pair[1]), None)
+            return f"{name} has {len(ours)} lines, {len(theirs)} expected; the first that differ: {lines}"
+    return ""
 
 
 def _name(pid: int) -> str:
