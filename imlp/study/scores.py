@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from imlp.couplings.moves import MIXING
+from imlp.couplings.moves import COUPLINGS, MIXING
 from imlp.couplings.schedule import Alpha
 from imlp.train.config import Config, Lane
 from imlp.train.run_reader import Run
@@ -89,11 +89,16 @@ class Arm:
 
     @property
     def lanes(self) -> list[Lane]:
-        """Every lane that any of its runs has: by cadence, plain alphas first, smallest first."""
+        """Every lane that any of its runs has: by cadence, plain alphas first, smallest first.
+
+        No two lanes are equal in this order: it must not depend on which run was begun first.
+        """
 
         def order(lane: Lane) -> tuple[Any, ...]:
             alpha, plain = constant_alpha(lane), Lane(alpha=lane.alpha, every=lane.every) == lane
-            return lane.steps is not None, lane.steps or 0, not plain, alpha is None, alpha or 0.0
+            first = lane.steps is not None, lane.steps or 0, not plain, alpha is None, alpha or 0.0
+            own = lane.relax_after or 0, lane.gate, lane.decay_prior, lane.decay_rest
+            return *first, COUPLINGS.index(lane.coupling), *own, lane.title
 
         return sorted(dict.fromkeys(lane for run in self.runs for lane in run.config.lanes), key=order)
 
@@ -139,7 +144,7 @@ def arms_of(runs: Iterable[Run]) -> list[Arm]:
     found: dict[str, list[Run]] = {}
     for run in runs:
         found.setdefault(base_identity(run.config), []).append(run)
-    return [Arm(tuple(sorted(own, key=lambda run: run.config.seed))) for own in found.values()]
+    return [Arm(tuple(sorted(own, key=lambda run: (run.config.seed, run.config.identity)))) for own in found.values()]
 
 
 def base_identity(config: Config) -> str:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from imlp.study.report.weights import first_layer, pictures
 from imlp.study.scores import arms_of
 from imlp.train.config import Config, Lane, from_mapping, to_toml
 from imlp.train.loop import Interrupted
-from imlp.train.run_reader import read_run
+from imlp.train.run_reader import find_runs, read_run
 
 NETWORK = SMALL["cnn"]
 LAYERED = [spec for spec in SPECS if spec.parameters]
@@ -435,6 +436,22 @@ def test_a_branched_lane_is_exported_as_one_mlp(tmp_path):
     for k in (5, 6, 4):
         found = imlp.load(tmp_path, k)(torch.tensor(x))
         np.testing.assert_allclose(found.detach(), logits[trainer.state.active.index(k)], atol=1e-6)
+
+
+def test_the_order_of_lanes_is_not_that_in_which_runs_were_begun(tmp_path):
+    """On a cluster any of them may be the first."""
+    own = [
+        {"coupling": "gate"},
+        {"coupling": "relax", "relax_after": 2},
+        {"coupling": "pathway"},
+        {"alpha": "decay:0.5:2"},
+    ]
+    for k, lane in enumerate(own):
+        tiny.run(tmp_path / str(k), lanes=[lane], epochs=2)
+    runs = find_runs([tmp_path])
+    found = {tuple(arms_of(order)[0].lanes) for order in permutations(runs)}
+    assert len(found) == 1
+    assert [lane.coupling for lane in found.pop()] == ["interpolate", "relax", "pathway", "gate"]
 
 
 def test_the_pictures_of_a_report_show_both_parts_of_a_layer(tmp_path):
