@@ -1,8 +1,8 @@
 """The couplings that change `W`: `interpolate`, `add` and `self`, on one layer of one lane at a time.
 
 A training step moves them when all lanes have been updated. To move each layer right after its own update by Adam gives
-the same bits and was slower wherever it was measured (`benchmarks/step.py` has both): by then four arrays of its size
-have gone through the cache, and the processor still writes three of them back.
+the same bits and took longer where it was measured inside a step (`benchmarks/step.py` has both): by then four arrays
+of its size have gone through the cache, and perhaps the processor still writes three of them back.
 """
 
 from collections.abc import Iterable
