@@ -93,7 +93,9 @@ class Dense(nn.Module):
         made.bias = None if bias is None else nn.Parameter(expand_bias(spec, bias))
         return made
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
+        """`input` by its name, too, as torch's own layers take it."""
+        x = input
         batch = x.shape[: x.ndim - len(self.in_shape)]
         if x.shape[len(batch) :] != self.in_shape:
             raise ArrayError(f"input of shape {tuple(x.shape)} for {self}", f"it must end with {self.in_shape}")

@@ -260,7 +260,7 @@ def _with_branches(module: nn.Module, lane: Model, parameters: Mapping[str, Tens
     for layer in lane.network.layers if lane.branches else ():
         if (branch := lane.branch_of(layer.name)) is not None:
             hook = partial(_both, layer.name, layer.spec, parameters, branch.coupling == "gate")
-            hooks.append(module.get_submodule(layer.name).register_forward_hook(hook))
+            hooks.append(module.get_submodule(layer.name).register_forward_hook(hook, with_kwargs=True))
     try:
         yield
     finally:
@@ -269,10 +269,19 @@ def _with_branches(module: nn.Module, lane: Model, parameters: Mapping[str, Tens
 
 
 def _both(
-    name: str, spec: Spec, parameters: Mapping[str, Tensor], gated: bool, dense: nn.Module, given: Any, y_u: Tensor
+    name: str,
+    spec: Spec,
+    parameters: Mapping[str, Tensor],
+    gated: bool,
+    dense: nn.Module,
+    args: tuple[Tensor, ...],
+    kwargs: Mapping[str, Tensor],
+    y_u: Tensor,
 ) -> Tensor:
+    """What a layer of two parts computes, from what its dense part has: a hook, after those that it is bound to."""
+    (x,) = (*args, *kwargs.values())  # a module may name its input
     w = spec.unnamed({part: parameters[f"{name}.prior.{part}"] for part in spec.parameters})
-    y_w = apply(spec, w, parameters.get(f"{name}.prior.bias"), given[0].reshape(-1, spec.matrix_shape[1]))
+    y_w = apply(spec, w, parameters.get(f"{name}.prior.bias"), x.reshape(-1, spec.matrix_shape[1]))
     y_w = y_w.view(y_u.shape)
     return torch.lerp(y_u, y_w, torch.sigmoid(parameters[f"{name}.gate"])) if gated else y_w + y_u
 

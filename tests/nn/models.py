@@ -62,6 +62,6 @@ class _CNN(nn.Module):
 
     def forward(self, x):
         for conv in (self.conv1, self.conv2):
-            x = conv(x)
+            x = conv(input=x)  # by its name, as some do
             x = nn.functional.gelu(nn.functional.layer_norm(x, x.shape[1:]))
         return self.head(self.conv3(x).flatten(1))

@@ -48,22 +48,25 @@ class Same(Callback):
                 parameter.copy_(own.parameters[name])
 
 
-def test_the_cnn_pair_as_modules_is_the_built_in_network(tmp_path):
-    """The same metrics over two epochs, in float64 to 1e-6."""
-    common = {"backend": "accel", "epochs": 2, "lanes": tiny.lanes(0, ("0.1", {"every": "step"}), 0.5)}
-    built_in = Trainer(tiny.config(**common), tiny.data(), tmp_path / "built-in")
+def assert_as_built_in(tmp_path, **common):
+    """The same metrics by the built-in network and by modules that start from its numbers, in float64 to 1e-6."""
+    built_in = Trainer(tiny.config(backend="accel", **common), tiny.data(), tmp_path / "built-in")
     start = built_in.states.new()
     built_in.run()
-    own = tiny.config(**common, network=f"{MODELS}:cnn", options={})
+    own = tiny.config(backend="accel", **common, network=f"{MODELS}:cnn", options={})
     modules = Trainer(own, tiny.data(), tmp_path / "modules", [Same(start)])
     modules.run()
     assert modules.network.interpolated == built_in.network.interpolated
     for mine, theirs in zip(modules.state.rows, built_in.state.rows, strict=True):
-        assert (mine["test_accuracy"], mine["name"]) == (theirs["test_accuracy"], theirs["name"])
+        assert all(mine[key] == theirs[key] for key in ("lane", "name", "test_accuracy"))
         for key in ("train_loss", "test_loss"):
             assert mine[key] == pytest.approx(theirs[key], abs=1e-6)
         for layer, measured in theirs.get("bias", {}).items():
             assert mine["bias"][layer] == pytest.approx(measured, abs=1e-6)
+
+
+def test_the_cnn_pair_as_modules_is_the_built_in_network(tmp_path):
+    assert_as_built_in(tmp_path, epochs=2, lanes=tiny.lanes(0, ("0.1", {"every": "step"}), 0.5))
 
 
 COUPLED = [
@@ -76,20 +79,7 @@ COUPLED = [
 
 
 def test_every_coupling_of_modules_is_that_of_the_built_in_network(tmp_path):
-    common = {"backend": "accel", "epochs": 3, "lanes": COUPLED}
-    built_in = Trainer(tiny.config(**common), tiny.data(), tmp_path / "built-in")
-    start = built_in.states.new()
-    built_in.run()
-    own = tiny.config(**common, network=f"{MODELS}:cnn", options={})
-    modules = Trainer(own, tiny.data(), tmp_path / "modules", [Same(start)])
-    modules.run()
-    assert len(modules.state.rows) == len(built_in.state.rows)
-    for mine, theirs in zip(modules.state.rows, built_in.state.rows, strict=True):
-        assert (mine["lane"], mine["test_accuracy"]) == (theirs["lane"], theirs["test_accuracy"])
-        for key in ("train_loss", "test_loss"):
-            assert mine[key] == pytest.approx(theirs[key], abs=1e-6)
-        for layer, measured in theirs.get("bias", {}).items():
-            assert mine["bias"][layer] == pytest.approx(measured, abs=1e-6)
+    assert_as_built_in(tmp_path, epochs=3, lanes=COUPLED)
 
 
 @pytest.mark.bits
