@@ -47,12 +47,14 @@ def device(backend: str, wanted: str, dtype: str) -> str:
 
 
 @contextmanager
-def settings(backend: str, *, threads: int, deterministic: bool) -> Iterator[None]:
-    """Threads (0: as they are) and determinism for the time of a run, and as they were after it."""
+def settings(backend: str, *, threads: int, deterministic: bool, products: str = "full") -> Iterator[None]:
+    """Threads (0: as they are), determinism and the products' precision for the time of a run, and as before after it."""
     if backend == "reference":
         yield
         return
     import torch
+
+    from imlp.accel.precision import products_in
 
     before, strict = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     if threads:
@@ -61,7 +63,8 @@ def settings(backend: str, *, threads: int, deterministic: bool) -> Iterator[Non
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
     try:
-        yield
+        with products_in(products):
+            yield
     finally:
         torch.set_num_threads(before)
         torch.use_deterministic_algorithms(strict)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from imlp.accel.precision import multiplied_in
 from imlp.accel.products import Patches, Quads, Strips
 from imlp.accel.verbs import apply
 from imlp.spec import Spec
@@ -29,11 +30,27 @@ def linear(
     x: Tensor, W: Tensor, b: Tensor, *, first: bool = False, room: Tensor | None = None
 ) -> tuple[Tensor, Backward]:
     """A dense layer, `y = x W^T + b`, with `x (N, M_in)`, `W (M_out, M_in)`, `b (M_out,)`."""
+    if multiplied_in() == "bfloat16":
+        return _linear_in_bfloat16(x, W, b, first, room)
     y = product(x, W.T, b)
 
     def backward(dy: Tensor) -> Back:
         dx = None if first else product(dy, W)
         return dx, {"weight": torch.mm(dy.T, x, out=room), "bias": dy.sum(0)}
+
+    return y, backward
+
+
+def _linear_in_bfloat16(x: Tensor, W: Tensor, b: Tensor, first: bool, room: Tensor | None) -> tuple[Tensor, Backward]:
+    """`linear` as `torch.autocast` computes it: factors and products are rounded to bfloat16, sums are not."""
+    X, rounded = x.bfloat16(), W.bfloat16()
+    y = torch.mm(X, rounded.T).to(x.dtype).add_(b)
+
+    def backward(dy: Tensor) -> Back:
+        dY = dy.bfloat16()
+        dx = None if first else torch.mm(dY, rounded).to(x.dtype)
+        dW = torch.mm(dY.T, X)
+        return dx, {"weight": dW.to(x.dtype) if room is None else room.copy_(dW), "bias": dy.sum(0)}
 
     return y, backward
 

@@ -83,6 +83,13 @@ class Config:
     lanes: tuple[Lane, ...] = setting((Lane(),), "The I-MLPs, all beside one prior.", LANE)
     backend: str = setting("accel", "accel (PyTorch) or reference (NumPy, float64, to learn from).", MACHINE)
     dtype: str = setting("float32", "float32 or float64. The reference always computes in float64.", MACHINE)
+    products: str = setting(
+        "full",
+        "bfloat16: multiply the dense layers' matrices in bfloat16, faster where the processor or GPU has it. All "
+        "numbers stay in dtype.",
+        MACHINE,
+        added_later=True,
+    )
     device: str = setting(
         "auto",
         "auto (cuda, else cpu), cpu, cuda, cuda:1, or mps, which nobody has tried yet.",
@@ -134,9 +141,13 @@ class Config:
                 raise ConfigError(f"{name} is too large", f"give at most {MOST[name]:,}")
         choices = {"augment": AUGMENTATIONS, "labels": ("fine", "coarse"), "backend": ("accel", "reference")}
         choices |= {"dtype": ("float32", "float64"), "inputs": ("standardised", "unit")}
+        choices["products"] = ("full", "bfloat16")
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
                 raise ConfigError(f"{name} is {getattr(self, name)!r}", f"use {' or '.join(allowed)}")
+        if self.products == "bfloat16" and (self.backend, self.dtype) != ("accel", "float32"):
+            own = "reference" if self.backend == "reference" else self.dtype
+            raise ConfigError(f"products is bfloat16 with {own}", "use it with the backend accel and dtype float32")
         _range("crop_area", self.crop_area, largest=1.0)
         _range("crop_aspect", self.crop_aspect)
         for name in ("lr", "eps"):
@@ -153,6 +164,11 @@ class Config:
         for name, text in (("data", self.data), *((f"options.{name}", str(value)) for name, value in self.options)):
             if not is_text(text):
                 raise ConfigError(f"{name} is {text!r:.60}, which is not UTF-8", "rename it")
+
+    @property
+    def machine_settings(self) -> dict[str, Any]:
+        """What `machine.settings` sets for the time of a run."""
+        return {name: getattr(self, name) for name in ("threads", "deterministic", "products")}
 
     @property
     def crop(self) -> dict[str, tuple[float, float]]:

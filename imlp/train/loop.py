@@ -104,7 +104,7 @@ class Trainer:
     def on_this_machine(self) -> Iterator[None]:
         """With the threads and the determinism of the settings, and room for all lanes."""
         config, need = self.config, self.memory()
-        settings = machine.settings(config.backend, threads=config.threads, deterministic=config.deterministic)
+        settings = machine.settings(config.backend, **config.machine_settings)
         with settings, need.shortage_explained():
             need.check()
             yield

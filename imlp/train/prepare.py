@@ -58,7 +58,7 @@ def check_network(trainer: Trainer) -> Checked:
     begin, dtype = time.monotonic(), trainer.config.dtype
     options: dict[str, Any] = {"dtype": dtype, "device": trainer.device, "verbs": TRAINED_WITH}
     config = trainer.config
-    with machine.settings(config.backend, threads=config.threads, deterministic=config.deterministic):
+    with machine.settings(config.backend, **config.machine_settings):
         error = max(max(verify.layer_errors(spec, **options).values()) for spec in specs)
         own: Any = trainer.network
         if own.verbs is not None:  # each layer of a PyTorch model against its matrix

@@ -1,0 +1,98 @@
+"""Products in bfloat16: as `torch.autocast` computes them, in dense layers only."""
+
+import numpy as np
+import pytest
+
+from imlp import networks
+from imlp.errors import ConfigError
+from imlp.train.config import Config
+
+torch = pytest.importorskip("torch")
+from imlp import accel  # noqa: E402
+from imlp.accel.precision import multiplied_in, products_in  # noqa: E402
+
+NETWORK = networks.make("cnn", image=(3, 8, 8), classes=5)
+
+
+def batch():
+    rng = np.random.default_rng(0)
+    x = torch.from_numpy(rng.normal(size=(64, 192))).float()
+    return x, torch.from_numpy(rng.integers(0, 5, 64))
+
+
+def as_module(model):
+    """The same dense network in `torch.nn`, with the same numbers."""
+    modules = []
+    for operation in NETWORK.operations(dense=True):
+        if isinstance(operation, networks.Layer):
+            layer = torch.nn.Linear(*reversed(operation.spec.matrix_shape))
+            with torch.no_grad():
+                layer.weight.copy_(model.parameters[f"{operation.name}.weight"])
+                layer.bias.copy_(model.parameters[f"{operation.name}.bias"])
+            modules.append(layer)
+        elif isinstance(operation, networks.Norm):
+            modules.append(torch.nn.LayerNorm(operation.features, elementwise_affine=False))
+        else:
+            modules.append(torch.nn.GELU())
+    return torch.nn.Sequential(*modules)
+
+
+def test_gradients_are_those_of_autocast():
+    x, y = batch()
+    model = accel.init(NETWORK, dense=True, seed=0)
+    module = as_module(model)
+    with torch.autocast("cpu", torch.bfloat16):
+        expected = torch.nn.functional.cross_entropy(module(x).float(), y)
+    expected.backward()
+    exact, exact_grads = accel.loss_and_grads(model, x, y)
+    with products_in("bfloat16"):
+        loss, grads = accel.loss_and_grads(model, x, y)
+    assert loss != exact
+    assert float(loss) == pytest.approx(float(expected), rel=5e-3)
+    names = [name for layer in (*NETWORK.layers, NETWORK.head) for name in (f"{layer.name}.weight", f"{layer.name}.bias")]
+    for name, theirs in zip(names, module.parameters(), strict=True):
+        ours, full, size = grads[name], exact_grads[name], exact_grads[name].norm()
+        assert ours.dtype == torch.float32
+        assert (ours - theirs.grad).norm() < 0.03 * size, name  # bfloat16 has 8 bits: steps of 0.4 per cent
+        assert 0 < (ours - full).norm() < 0.03 * size, name
+
+
+def test_the_prior_is_not_concerned():
+    x, y = batch()
+    each = []
+    for precision in ("full", "bfloat16"):
+        prior = accel.init(NETWORK, dense=False, seed=0)
+        with products_in(precision):
+            for _ in range(3):
+                accel.train_step(prior, x, y)
+        each.append(prior.parameters)
+    assert all(torch.equal(each[0][name], each[1][name]) for name in each[0])
+
+
+@pytest.mark.bits
+def test_a_lane_does_not_depend_on_its_company():
+    x, y = batch()
+    one, three = (accel.init(NETWORK, dense=True, seed=0, lanes=lanes) for lanes in (1, 3))
+    with products_in("bfloat16"):
+        for _ in range(3):
+            accel.train_step(one, x, y)
+            accel.train_step(three, x, y)
+    for name, stack in one.parameters.items():
+        assert all(torch.equal(stack[0], other) for other in three.parameters[name]), name
+
+
+def test_the_precision_ends_with_its_block():
+    with pytest.raises(RuntimeError), products_in("bfloat16"):
+        raise RuntimeError
+    assert multiplied_in() == "full"
+
+
+def test_it_needs_float32_and_accel():
+    with pytest.raises(ConfigError, match="bfloat16 with float64; use it with the backend accel and dtype float32"):
+        Config(products="bfloat16", dtype="float64")
+    with pytest.raises(ConfigError, match="bfloat16 with reference"):
+        Config(products="bfloat16", backend="reference")
+
+
+def test_runs_of_either_precision_are_not_the_same_run():
+    assert Config().identity == Config(products="full").identity != Config(products="bfloat16").identity
