@@ -49,7 +49,7 @@ COMMANDS = {
     "train": Lazy(
         TRAIN,
         "train:train",
-        "Train a prior and one or more I-MLPs beside it: W <- (1 - alpha) W + alpha W_P after every epoch.",
+        "Train a prior and one or more I-MLPs beside it: W <- (1 - alpha) W + alpha W_P after every step.",
     ),
     "sweep": Lazy(
         TRAIN,

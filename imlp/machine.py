@@ -48,7 +48,7 @@ def device(backend: str, wanted: str, dtype: str) -> str:
 
 @contextmanager
 def settings(backend: str, *, threads: int, deterministic: bool, products: str = "full") -> Iterator[None]:
-    """Threads (0: as they are), determinism and the products' precision for the time of a run, and as before after it."""
+    """Threads (0: as they are), determinism and the precision of products for the time of a run; then as before."""
     if backend == "reference":
         yield
         return

@@ -40,7 +40,13 @@ def _option(help: str, *names: str, **more: Any) -> Any:
     return typer.Option(*names, help=help, rich_help_panel=EXPERIMENT, **more)
 
 
-@settings_as_options(hidden=("network", *(f.name for f in dataclasses.fields(Lane))))
+LANES_OWN = [f.name for f in dataclasses.fields(Lane) if f.name != "every"]  # which an experiment decides
+
+
+@settings_as_options(
+    hidden=("network", *LANES_OWN),
+    every="How often: step, epoch (algorithm 1), a number of steps; or a list: epoch,step. Default: the experiment's.",
+)
 def reproduce(
     name: Annotated[str | None, typer.Argument(help="An experiment (see --list), or a TOML file of your own.")] = None,
     budget: Annotated[
@@ -75,23 +81,26 @@ def reproduce(
     - `reproduce figure2-cnn`: the whole way in two minutes, too small to mean anything
     - `reproduce figure2-cnn --budget short`: about an hour, after `data fetch cifar10`
     - `reproduce table1-cnn --budget paper --data cifar100`: the paper's own setting
+    - `reproduce table1-cnn --budget paper --every epoch,step`: the same as algorithm 1 has it, beside it
     """
     if list_all:
         print_list(json)
         return
     if name is None:
         raise ConfigError("no experiment is named", f"name one of {', '.join(experiments.names())}; see --list")
+    every = settings.pop("every", None)
     given, cluster = _checked(settings), cluster_of(engine, address, cpus, gpus)
     with Board(quiet=quiet or json) as board, exit_if_interrupted():
         if estimate:
             experiment = experiments.read_experiment(name)
             n = check_seeds(seeds or experiment.seeds(budget))
-            expected = cost.estimate(experiment.plans(budget, **given), n, progress=board.progress)
+            expected = cost.estimate(experiment.plans(budget, every=every, **given), n, progress=board.progress)
             print_json(expected) if json else print_estimate(expected)
             return
         result = run_experiment.reproduce(
-            name, budget=budget, seeds=seeds, settings=given, out=out_folder, lanes_at_once=at_once, report=page,
-            command=shlex.join(["python", "cli.py", *sys.argv[1:]]), cluster=cluster, check=check, watcher=board,
+            name, budget=budget, every=every, seeds=seeds, settings=given, out=out_folder, lanes_at_once=at_once,
+            report=page, command=shlex.join(["python", "cli.py", *sys.argv[1:]]), cluster=cluster, check=check,
+            watcher=board,
         )  # fmt: skip
     if json:
         print_json(result.as_dict())
@@ -104,7 +113,7 @@ def reproduce(
 
 def _checked(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings of the command line as a file would have them; lanes are the experiment's own."""
-    lanes = [f.name for f in dataclasses.fields(Lane) if f.name in settings]
+    lanes = [name for name in LANES_OWN if name in settings]
     if lanes:
         raise ConfigError(f"--{lanes[0]} is for train and sweep", "an experiment has its own lanes; copy its TOML file")
     if "network" in settings:

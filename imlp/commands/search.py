@@ -39,7 +39,8 @@ def _option(help: str, *names: str, **more: Any) -> Any:
 
 
 @settings_as_options(
-    hidden=("alpha",), every="How often: epoch, step, a number of steps; epoch,step or both: searched as well."
+    hidden=("alpha",),
+    every="How often: step (default), epoch, a number of steps; epoch,step or both: searched as well.",
 )
 def search(
     over: Annotated[
@@ -104,7 +105,7 @@ def search(
     lane = lane_settings(settings)
     if "alpha" in lane:
         raise ConfigError("--alpha is for one lane", "here it is what is searched; use sweep for alphas of your own")
-    every = lane.pop("every", "epoch")
+    every = lane.pop("every", None)
     base, cluster = config_of(config, settings), cluster_of(engine, address, cpus, gpus)
     with Board(quiet=quiet or json) as board, exit_if_interrupted():
         if estimate:

@@ -79,7 +79,7 @@ def sweep(
         print_choices(json)
         return
     lane = lane_settings(settings)
-    listed, every = [*(alphas or ()), *lane.pop("alpha", ())] or [ALPHAS], lane.pop("every", "epoch")
+    listed, every = [*(alphas or ()), *lane.pop("alpha", ())] or [ALPHAS], lane.pop("every", None)
     base, cluster = config_of(config, settings), cluster_of(engine, address, cpus, gpus)
     with Board(quiet=quiet or json) as board, exit_if_interrupted():
         if estimate:

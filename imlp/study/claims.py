@@ -17,7 +17,7 @@ from imlp.errors import ConfigError, known
 from imlp.study.scores import Arm, Score
 from imlp.study.two_lines import fit_v
 from imlp.train.config import Lane, from_mapping
-from imlp.train.lane import with_epochs
+from imlp.train.lane import lanes_of, with_epochs
 from imlp.train.run_reader import meter_of
 
 HOLDS, FAILS, UNKNOWN = "holds", "fails", "cannot tell"
@@ -120,7 +120,7 @@ def judge(
     lacking: Callable[[str], str] = lambda needed: "",
     assumed: float | None = None,
 ) -> list[Verdict]:
-    """The verdict on each claim; a claim about a curve over alpha gets one for each cadence that was run.
+    """The verdict on each claim; one about lanes whose cadence it leaves open gets one for each that was run.
 
     - `lacking`: what the runs lack of the budget that a claim needs ("790 of 39,100 steps"), or nothing
     - `assumed`: the standard deviation over seeds to assume where there is one seed
@@ -131,11 +131,10 @@ def judge(
         text, kind = settings.pop("claim"), known(settings.pop("kind"), CLAIMS, "kind of claim")
         needed = settings.pop("needs", "")
         lack = lacking(needed) if needed and arms else ""
-        for every in _cadences(arms) if kind in CURVES else ("",):
-            extra = {"every": every} if every else {}
+        for every in (_cadences(arms) if _is_open(kind, settings) else None) or ("",):
             title = f"{text} (every {every})" if every else text
             try:
-                verdict, because = CLAIMS[kind](evidence, **settings, **extra)
+                verdict, because = CLAIMS[kind](evidence, **_at_cadence(kind, settings, every))
                 if lack:
                     verdict, because = UNKNOWN, f"{lack}; so far: {because}"
             except _Missing as missing:
@@ -149,8 +148,36 @@ def judge(
 
 
 def _cadences(arms: Mapping[str, Arm]) -> list[str]:
-    lanes = [score.lane for arm in arms.values() for score in arm.scores if score.lane and score.alpha]
-    return list(dict.fromkeys(lane.every for lane in lanes))
+    lanes = [score.lane for arm in arms.values() for score in arm.scores if score.lane]
+    return list(dict.fromkeys(lane.every for lane in lanes if lane.is_mixed_repeatedly))
+
+
+def _is_open(kind: str, settings: Mapping[str, Any]) -> bool:
+    """Whether a claim leaves open how often its lanes are mixed."""
+    named = [one for key in NAMING for one in _several(settings.get(key, ()))]
+    return (kind in OF_A_CADENCE and "every" not in settings) or any(_leaves_open(name) for name in named)
+
+
+def _at_cadence(kind: str, settings: Mapping[str, Any], every: str) -> dict[str, Any]:
+    """The settings of a claim with the cadence in each place that leaves it open; without one, that of a lane."""
+
+    def fixed(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {**value, "every": every} if every and _leaves_open(value) else value
+        return [fixed(one) for one in value]
+
+    own = {key: fixed(value) if key in NAMING else value for key, value in settings.items()}
+    return {"every": every or "step", **own} if kind in OF_A_CADENCE else own
+
+
+def _several(value: Any) -> Sequence[Mapping[str, Any]]:
+    return [value] if isinstance(value, Mapping) else value
+
+
+def _leaves_open(name: Mapping[str, Any]) -> bool:
+    """Whether `{arm, ...}` names a lane that is mixed again and again, and not how often."""
+    settings = {key: value for key, value in name.items() if key not in ("arm", "relax_after")}
+    return "every" not in settings and bool(settings) and from_mapping(Lane, settings).every == "step"
 
 
 def _all(signs: Sequence[int]) -> str:
@@ -280,10 +307,10 @@ def larger_gain(evidence: Evidence, *, larger: str, smaller: str, alpha: str, ev
     return _all([more, evidence.above(one[1], one[0])]), f"{text}, spread {spread:.2f}{evidence.remark(*one, *two)}"
 
 
-def overfits(evidence: Evidence, *, arm: str, alphas: Sequence[str]) -> tuple[str, str]:
+def overfits(evidence: Evidence, *, arm: str, alphas: Sequence[str], every: str) -> tuple[str, str]:
     """The test loss of the prior and of these lanes ends above its lowest, which comes before the last tenth."""
     texts, signs = [], []
-    for lane in (None, *(Lane(alpha=alpha) for alpha in alphas)):
+    for lane in (None, *(lane for alpha in alphas for lane in lanes_of(alpha, every))):
         curves = np.array(evidence.curves(arm, lane, "test_loss"))  # (seeds, epochs)
         lows, epochs = curves.argmin(axis=1), curves.shape[1]
         rises = (lows + 1 <= 0.9 * epochs) & (curves[:, -1] > curves.min(axis=1))
@@ -298,4 +325,5 @@ CLAIMS: dict[str, Callable[..., tuple[str, str]]] = {
     "above": above, "below": below, "any-above": any_above, "larger-gain": larger_gain, "overfits": overfits,
     "no-dip": no_dip, "stays-near": stays_near,
 }  # fmt: skip
-CURVES = ("dip", "no-dip", "logarithmic", "one-is-prior")  # judged for each cadence
+OF_A_CADENCE = ("dip", "no-dip", "logarithmic", "one-is-prior", "larger-gain", "overfits")
+NAMING = ("higher", "lower", "lanes")  # settings of claims that name lanes

@@ -40,6 +40,7 @@ def reproduce(
     name: str,
     *,
     budget: str = "smoke",
+    every: str | None = None,
     seeds: int | None = None,
     settings: Mapping[str, Any] | None = None,
     out: str | Path | None = None,
@@ -57,6 +58,7 @@ def reproduce(
 
     - `name`: one of `imlp.study.experiments.names()`, or a TOML file of your own
     - `budget`: `smoke`, `short` or `paper`
+    - `every`: how often to mix: step, epoch, a number of steps, or a list; None: as the experiment says
     - `seeds`: how many; None: the budget's
     - `settings`: of `Config`, over those of the experiment: `{"epochs": 2, "options": {"width": 256}}`
     - `out`: the folder for all runs; None: `runs/NAME-BUDGET-DATA`
@@ -66,8 +68,9 @@ def reproduce(
     - `cluster`, `check`, `watcher`: as for `sweep`
     """
     experiment, given, watcher = experiments.read_experiment(name), dict(settings or {}), watcher or Watcher()
-    plans = experiment.plans(budget, **given)
-    folder = check_path(out or default_folder(experiment, budget, plans, given))
+    plans = experiment.plans(budget, every=every, **given)
+    changed = given | ({"every": every} if every else {})
+    folder = check_path(out or default_folder(experiment, budget, plans, changed))
     n, first = check_seeds(experiment.seeds(budget) if seeds is None else seeds), given.get("seed", 0)
     arms: dict[str, Arm] = {}
     failed: list[dict[str, str]] = []
@@ -81,7 +84,7 @@ def reproduce(
             failed += failures(outcomes)
             arm = arm_of(outcomes)
             arms |= {plan.name: arm} if arm else {}
-    content = experiment.outcome(arms, budget=budget, command=command or _call(name, budget, seeds, given))
+    content = experiment.outcome(arms, budget=budget, command=command or _call(name, budget, every, seeds, given))
     write_json(folder / "experiment.json", content)
     if report and arms:
         from imlp.study.report import write  # matplotlib takes a second to import
@@ -92,13 +95,15 @@ def reproduce(
 
 def default_folder(experiment: Experiment, budget: str, plans: list[ArmPlan], given: Mapping[str, Any]) -> Path:
     """Its name says what was changed, so that two variations never share a folder."""
-    changing = {f.name for f in dataclasses.fields(Config) if f.metadata["changes_result"]} - {"data", "seed"}
+    changing = {f.name for f in dataclasses.fields(Config) if f.metadata["changes_result"]} - {"data", "seed"} | {
+        "every"
+    }
     name = f"{Path(experiment.name).stem}-{budget}-{Path(plans[0].base.data).name}"
     changed = "".join(f"-{key}={given[key]}" for key in sorted(given.keys() & changing))
     return Path("runs") / (name + re.sub(r"[^\w=.,-]+", "_", changed))
 
 
-def _call(name: str, budget: str, seeds: int | None, given: Mapping[str, Any]) -> str:
-    more = {"seeds": seeds, "settings": dict(given) or None}
+def _call(name: str, budget: str, every: str | None, seeds: int | None, given: Mapping[str, Any]) -> str:
+    more = {"every": every, "seeds": seeds, "settings": dict(given) or None}
     changed = "".join(f", {key}={value!r}" for key, value in more.items() if value is not None)
     return f"imlp.study.reproduce({name!r}, budget={budget!r}{changed})"

@@ -13,7 +13,7 @@ from imlp.study.run_sweep import check_network
 from imlp.study.tasks import Outcome, Task, run_tasks
 from imlp.study.watcher import Watcher
 from imlp.train import prepare
-from imlp.train.config import Config, check_seeds
+from imlp.train.config import Config, Lane, check_seeds
 from imlp.train.data import Dataset
 from imlp.train.loop import Trainer
 
@@ -39,7 +39,7 @@ def search(
     config: Config | None = None,
     over: str = "alpha",
     *,
-    every: str = "epoch",
+    every: str | None = None,
     trials: int = TRIALS,
     validation: float = 0.1,
     seeds: int = 1,
@@ -61,7 +61,7 @@ def search(
 
     - `config`: everything but the lanes; its `seed` draws the images held out and is the first seed of the test
     - `over`: `alpha`, `alpha-per-layer`, `schedule`; or `settings`, of a coupling that has no alpha
-    - `every`: epoch, step, a number of steps; `both` or `epoch,step` searches the cadence as well
+    - `every`: epoch, step, a number of steps; `both` or `epoch,step` searches the cadence as well; None: as for `sweep`
     - `trials`: how many lanes to try in all
     - `validation`: the share of the training images to hold out and to judge by
     - `seeds`: how many, for the test at the end
@@ -77,8 +77,10 @@ def search(
     check_path(out or "")
     get_backend(base.backend)  # before anything slow: it names what is missing
     data = data or prepare.load_data(base, watcher.progress)
+    usual = Lane(**(lane or {})).every
+    cadence = usual if every is None else "both" if every in ("epoch,step", "step,epoch") else every
     settings: dict[str, Any] = {
-        "over": over, "every": "both" if every in ("epoch,step", "step,epoch") else every, "common": dict(lane or {}),
+        "over": over, "every": cadence, "common": dict(lane or {}),
         "trials": trials, "validation": validation, "seeds": seeds, "prune": prune, "at_once": lanes_at_once,
         "storage": storage,
     }  # fmt: skip

@@ -49,7 +49,7 @@ def sweep(
     config: Config | None = None,
     alphas: str | Iterable[str] = ALPHAS,
     *,
-    every: str = "epoch",
+    every: str | None = None,
     seeds: int = SEEDS,
     lane: Mapping[str, Any] | None = None,
     out: str | Path | None = None,
@@ -66,7 +66,7 @@ def sweep(
 
     - `config`: everything but the lanes; its `seed` is the first seed
     - `alphas`: numbers, ranges, schedules, alphas by layer and `@cadence`, as `train --alpha` takes them
-    - `every`: epoch, step, a number of steps, or a list: `epoch,step`
+    - `every`: epoch, step, a number of steps, or a list: `epoch,step`; None: step, and with `add` epoch
     - `seeds`: how many
     - `lane`: settings of every lane: `coupling`, `layers`, `biases`, `head`
     - `out`: the folder for all runs; None: `runs/sweep-NETWORK-DATA-HASH`
@@ -90,7 +90,7 @@ def sweep(
     return SweepResult(folder, failures(outcomes), arm_of(outcomes))
 
 
-def sweep_lanes(alphas: str | Iterable[str], every: str, lane: Mapping[str, Any]) -> tuple[Lane, ...]:
+def sweep_lanes(alphas: str | Iterable[str], every: str | None, lane: Mapping[str, Any]) -> tuple[Lane, ...]:
     """The lanes of a sweep; a coupling without an alpha has one unless alphas are given for it, which is refused."""
     unset = alphas in (ALPHAS, [ALPHAS]) and lane.get("coupling", "interpolate") not in MIXING
     return lanes_of("0" if unset else alphas, every, **lane)

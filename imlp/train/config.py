@@ -300,15 +300,16 @@ def combined(values: Mapping[str, Any], settings: Mapping[str, Any]) -> Config:
     return config
 
 
-def _listed(alphas: str | Iterable[str] | None, *, every: str = "epoch", **common: Any) -> Iterable[Any]:
+def _listed(alphas: str | Iterable[str] | None, *, every: str | None = None, **common: Any) -> Iterable[Any]:
     """The lanes of a run: all that were listed, in order, and with several cadences as a sweep has them."""
     if alphas is None:  # the coupling's own
-        return [{**common, "every": own.strip()} for own in every.split(",")]
-    if "," in every:
+        return [{**common, "every": own.strip()} for own in every.split(",")] if every else [common]
+    if every and "," in every:
         return lanes_of(alphas, every, **common)
     listed = [alpha for text in ([alphas] if isinstance(alphas, str) else alphas) for alpha in alphas_of(text)]
     split = [split_cadence(text) for text in listed]
-    return [{**common, "alpha": alpha, "every": own if own is not None else every} for alpha, own in split]
+    cadences = [(alpha, every if own is None else own) for alpha, own in split]
+    return [{**common, "alpha": alpha} | ({} if own is None else {"every": own}) for alpha, own in cadences]
 
 
 def to_toml(config: Config) -> str:

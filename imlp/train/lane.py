@@ -23,7 +23,11 @@ class Lane:
         "How far: 0.5, decay:0.5:2, end:0.5, once:10:1, list:0.5:0.4:0.3, or NAME=... by layer. Default 0.5.",
         LANE,
     )
-    every: str = setting("epoch", "How often: epoch (algorithm 1), step, or a number of steps.", LANE)
+    every: str = setting(
+        None,
+        "How often: step, epoch (the paper's algorithm 1), or a number of steps. Default step; add: epoch.",
+        LANE,
+    )
     coupling: str = setting(
         "interpolate",
         "interpolate: (1 - alpha) W + alpha W_P; add: W + alpha W_P (RepMLPNet); self: towards the nearest W_P, with "
@@ -76,7 +80,7 @@ class Lane:
         for layer in self.layers:
             if not isinstance(layer, str) or self.layers.count(layer) > 1:
                 raise ConfigError(f"layers has {layer!r:.60}", "give names of layers, each once")
-        object.__setattr__(self, "every", str(self.every))
+        object.__setattr__(self, "every", self._usual_cadence if self.every is None else str(self.every))
         if self.every not in ("epoch", "step") and not re.fullmatch("0*[1-9][0-9]{0,8}", self.every):
             raise ConfigError(f"every is {shortened(self.every)}", "use epoch, step, or a whole number of steps from 1")
         for alpha in self.knobs:
@@ -104,6 +108,20 @@ class Lane:
             if self.coupling not in own and getattr(self, name) != fields[name].default:
                 problem = f"{name} is for the coupling {' or '.join(own)}, not {self.coupling}"
                 raise ConfigError(problem, f"leave it out, or add --coupling {own[0]}")
+
+    @property
+    def _usual_cadence(self) -> str:
+        """After every step, as the paper's numbers ask for; lanes that are mixed once or never have an epoch's end.
+
+        To add the prior after every step would make W grow without bounds.
+        """
+        return "step" if self.coupling in ("interpolate", "self") and self.is_mixed_repeatedly else "epoch"
+
+    @property
+    def is_mixed_repeatedly(self) -> bool:
+        """Whether it has a cadence: not so the S-MLP, schedules that mix once, and couplings that mix nothing."""
+        mixes_once = any(knob.mixes_once for knob in self.knobs)
+        return self.coupling in MIXING and not self.is_plain and not mixes_once
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -163,11 +181,11 @@ class Lane:
 
     @property
     def title(self) -> str:
-        """What a table calls it: `S-MLP` for alpha 0, otherwise its alpha and whatever is not the default."""
+        """What a table calls it: `S-MLP` for alpha 0, otherwise its alpha, how often, and what is not the default."""
         if self.is_plain:
             return "S-MLP (alpha 0)"
-        often = "every step" if self.every == "step" else f"every {self.every} steps"
-        return ", ".join([self.what, *([] if self.every == "epoch" else [often]), *self.extras])
+        often = [f"every {self.every}" if self.every in ("epoch", "step") else f"every {self.every} steps"]
+        return ", ".join([self.what, *(often if self.is_mixed_repeatedly else []), *self.extras])
 
     @property
     def extras(self) -> list[str]:
@@ -207,20 +225,19 @@ def split_cadence(text: str) -> tuple[str, str | None]:
     return alpha, every if at else None
 
 
-def lanes_of(alphas: str | Iterable[str], every: str = "epoch", **common: Any) -> tuple[Lane, ...]:
+def lanes_of(alphas: str | Iterable[str], every: str | None = None, **common: Any) -> tuple[Lane, ...]:
     """A lane for each alpha and each cadence, each once; alpha 0 and schedules that mix once have one cadence only.
 
     >>> [lane.title for lane in lanes_of("0,0.5", "epoch,step")]
-    ['S-MLP (alpha 0)', 'I-MLP alpha 0.5', 'I-MLP alpha 0.5, every step']
+    ['S-MLP (alpha 0)', 'I-MLP alpha 0.5, every epoch', 'I-MLP alpha 0.5, every step']
     """
     listed = [alpha for text in ([alphas] if isinstance(alphas, str) else alphas) for alpha in alphas_of(text)]
     found: dict[Lane, None] = {}
-    for cadence in every.split(","):
+    for cadence in (None,) if every is None else every.split(","):
         for text in listed:
             alpha, own = split_cadence(text)
             made = Lane(alpha=alpha, **common)
-            once = made.is_plain or made.coupling not in MIXING or any(knob.mixes_once for knob in made.knobs)
-            usual = "epoch" if once else cadence.strip()
+            usual = made.every if cadence is None or not made.is_mixed_repeatedly else cadence.strip()
             found[dataclasses.replace(made, every=usual if own is None else own)] = None
     return tuple(found)
 

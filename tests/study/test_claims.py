@@ -163,6 +163,21 @@ def test_each_cadence_gets_its_own_verdict():
     assert {one.claim: one.verdict for one in found} == {"dips (every step)": "holds", "dips (every epoch)": "fails"}
 
 
+def test_a_claim_that_leaves_the_cadence_open_is_judged_for_each_that_was_run():
+    lanes = {Lane(alpha="0"): spread(58), Lane(alpha="1"): spread(50), Lane(alpha="1", every="epoch"): spread(60)}
+    lower, higher = {"arm": "a", "alpha": "1"}, [{"arm": "a", "alpha": "0"}]
+    below = {"claim": "costs", "kind": "below", "lower": lower, "higher": higher}
+    made = {"a": arm(spread(62), lanes)}
+    assert {one.claim: one.verdict for one in judge([below], made)} == {
+        "costs (every step)": "holds",
+        "costs (every epoch)": "fails",
+    }
+    named = {**below, "lower": {**lower, "every": "epoch"}}
+    assert [(one.claim, one.verdict) for one in judge([named], made)] == [("costs", "fails")]
+    none = {"a": arm(spread(62), {Lane(alpha="0"): spread(58)})}
+    assert [(one.claim, one.verdict) for one in judge([below], none)] == [("costs", "cannot tell")]
+
+
 @pytest.mark.parametrize(("end", "expected"), [(40, "holds"), (60, "fails"), (54.9, "cannot tell")])
 def test_below(end, expected):
     """The last one is lower, but not by more than the spread."""
@@ -171,7 +186,7 @@ def test_below(end, expected):
     assert verdict(claim, a=arm(spread(62), lanes))[0] == expected
     claim = {"kind": "below", "lower": {"arm": "a", "alpha": "decay:0.5:1"}, "higher": [{"arm": "a"}]}
     found = verdict(claim, a=arm(spread(62), lanes))
-    assert found == ("cannot tell", "I-MLP alpha decay:0.5:1 of a was not run")
+    assert found == ("cannot tell", "I-MLP alpha decay:0.5:1, every step of a was not run")
 
 
 @pytest.mark.parametrize(("prior", "expected"), [(62, "holds"), (58.1, "cannot tell"), (50, "fails")])
@@ -184,7 +199,7 @@ def test_above(prior, expected):
 def test_larger_gain(second, expected):
     one = arm(spread(62), {Lane(alpha="0"): spread(56), Lane(alpha="0.5"): spread(60)})
     two = arm(spread(70), {Lane(alpha="0"): spread(56), Lane(alpha="0.5"): spread(second)})
-    claim = {"kind": "larger-gain", "larger": "b", "smaller": "a", "alpha": "0.5", "every": "epoch"}
+    claim = {"kind": "larger-gain", "larger": "b", "smaller": "a", "alpha": "0.5"}
     assert verdict(claim, a=one, b=two)[0] == expected
 
 
@@ -209,7 +224,7 @@ def test_a_lane_that_has_stopped_does_not_spoil_the_verdict():
 def test_to_lose_less_is_not_to_gain():
     one = arm(spread(62), {Lane(alpha="0"): spread(56), Lane(alpha="0.5"): spread(40)})
     two = arm(spread(70), {Lane(alpha="0"): spread(56), Lane(alpha="0.5"): spread(50)})
-    claim = {"kind": "larger-gain", "larger": "b", "smaller": "a", "alpha": "0.5", "every": "epoch"}
+    claim = {"kind": "larger-gain", "larger": "b", "smaller": "a", "alpha": "0.5"}
     assert verdict(claim, a=one, b=two)[0] == "fails"
 
 

@@ -29,11 +29,17 @@ def test_every_setting_survives_a_toml_file(tmp_path):
     own = from_mapping(Config, OTHER | {"network": "mine.py:mine", "source": "ab" * 32})
     (tmp_path / "c.toml").write_text(to_toml(own))
     assert from_mapping(Config, read(tmp_path / "c.toml")) == own
-    assert {*OTHER, "source"} == {f.name for f in dataclasses.fields(Config)}
+    assert {*OTHER, "source", "products"} == {f.name for f in dataclasses.fields(Config)}
 
 
 @pytest.mark.parametrize(
-    "settings", [{"save_minutes": float("inf")}, {"data": "t\U0001f600\x7f.npz"}, {"options": {"interpolated": None}}]
+    "settings",
+    [
+        {"products": "bfloat16"},
+        {"save_minutes": float("inf")},
+        {"data": "t\U0001f600\x7f.npz"},
+        {"options": {"interpolated": None}},
+    ],
 )
 def test_odd_values_survive_a_toml_file_too(settings, tmp_path):
     config = from_mapping(Config, settings)

@@ -51,14 +51,14 @@ class Experiment:
     def seeds(self, budget: str) -> int:
         return int(self._budget(budget).get("seeds", 3))
 
-    def plans(self, budget: str, **settings: Any) -> list[ArmPlan]:
-        """The arms at a budget; `settings` of the caller win over the file's."""
+    def plans(self, budget: str, *, every: str | None = None, **settings: Any) -> list[ArmPlan]:
+        """The arms at a budget; `settings` of the caller, and how often to mix, win over the file's."""
         own, found = self._budget(budget), []
         for arm in self.content["arms"]:
             theirs = (arm.get("settings", {}), own.get("settings", {}), arm.get(budget, {}))
             merged = _merged(self.content.get("settings", {}), *theirs, settings)
-            every = own.get("every", arm.get("every", "epoch"))
-            lanes = lanes_of(own.get("alphas", arm["alphas"]), every)
+            cadence = every or own.get("every", arm.get("every"))
+            lanes = lanes_of(own.get("alphas", arm["alphas"]), cadence)
             base = from_mapping(Config, merged)
             more = (lane for table in arm.get("more", ()) for lane in _listed(table, base.epochs))
             found.append(ArmPlan(arm["name"], base, tuple(dict.fromkeys((*lanes, *more)))))
@@ -178,4 +178,4 @@ def is_about(score: Score, lane: Mapping[str, Any] | None) -> bool:
     if lane is None or score.lane is None:
         return lane is None and score.lane is None
     theirs: Lane = from_mapping(Lane, lane)
-    return dataclasses.replace(score.lane, every="epoch") == theirs
+    return dataclasses.replace(score.lane, every="epoch") == dataclasses.replace(theirs, every="epoch")
