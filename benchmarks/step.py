@@ -6,7 +6,7 @@ Run: python benchmarks/step.py [--network cnn] [--batch 128] [--threads 2] [--re
 (a) torch.nn: the same network from `nn.Conv2d`, `nn.Linear`, `nn.LayerNorm`, `nn.GELU`, with default and fused Adam.
 (b) floor: the products `x W^T`, `dy^T x` and `dy W` of every dense layer (without the gradient at the images) and
     nothing else: no bias, norm, activation or optimizer. "in place" writes the results to existing memory; "fresh"
-    allocates memory, as autograd does.
+    allocates memory, as autograd does. "bfloat16" is a step with the products of dense layers in bfloat16.
 (c) lanes: each lane is computed as if it were alone, so its bits cannot depend on the other lanes. The products alone
     show what this costs: one by one, as imlp computes them, and joined (one product for the first layer, `bmm` for the
     others).
@@ -38,6 +38,7 @@ from imlp.accel.lanes import one_by_one
 from imlp.accel.layers import product
 from imlp.accel.mixing import Mixing
 from imlp.accel.network import _loss_and_backward
+from imlp.accel.precision import products_in
 from imlp.couplings.moves import Move
 from imlp.model import Model
 from imlp.networks import Layer, Network, Norm
@@ -76,9 +77,14 @@ def plain_step(network: Network, dense: bool, x: Tensor, y: Tensor, fused: bool 
     return step
 
 
-def our_step(network: Network, dense: bool, lanes: int | None, x: Tensor, y: Tensor) -> Step:
+def our_step(network: Network, dense: bool, lanes: int | None, x: Tensor, y: Tensor, *, products: str = "full") -> Step:
     model = accel.init(network, dense=dense, seed=0, lanes=lanes, device=x.device)
-    return lambda: accel.train_step(model, x, y)
+
+    def step() -> None:
+        with products_in(products):
+            accel.train_step(model, x, y)
+
+    return step
 
 
 def mixed_step(network: Network, lanes: int, x: Tensor, y: Tensor, coupling: str, *, at_once: bool) -> Mixed:
@@ -224,11 +230,15 @@ def main(
                 "dense, torch.nn": plain_step(made, True, x, y),
                 "dense, torch.nn, fused": plain_step(made, True, x, y, fused=True),
                 "dense, imlp": our_step(made, True, None, x, y),
+                "dense, imlp, bfloat16": our_step(made, True, None, x, y, products="bfloat16"),
             },
             [
-                (name, to)
-                for to in ("products in place", "products fresh")
-                for name in ("dense, torch.nn", "dense, torch.nn, fused", "dense, imlp")
+                *(
+                    (name, to)
+                    for to in ("products in place", "products fresh")
+                    for name in ("dense, torch.nn", "dense, torch.nn, fused", "dense, imlp")
+                ),
+                ("dense, imlp, bfloat16", "dense, imlp"),
             ],
         ),
         (

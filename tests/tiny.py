@@ -37,9 +37,9 @@ def config(**settings: Any) -> Config:
 
 
 def lanes(*alphas: Any, **common: Any) -> list[dict[str, Any]]:
-    """`0.5` or `("1", {"every": "step"})` for each lane."""
+    """`0.5` or `("1", {"every": "step"})` for each lane; once per epoch unless it says something else."""
     pairs = [alpha if isinstance(alpha, tuple) else (alpha, {}) for alpha in alphas]
-    return [{"alpha": str(alpha), **common, **own} for alpha, own in pairs]
+    return [{"alpha": str(alpha), "every": "epoch", **common, **own} for alpha, own in pairs]
 
 
 MANY_LANES = lanes(0, ("0.3", {"every": "3"}), "decay:0.5:2", (1, {"mode": "add", "head": True}))

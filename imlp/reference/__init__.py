@@ -1,7 +1,8 @@
 """The reference backend: NumPy and SciPy only, float64, one file per formula, in the paper's notation.
 
-Made to be read and to be trusted. `imlp.accel` has the same functions in files of the same names, seven more files for
-its paths (`diagonals`, `views`, `entries`, `kernels`, `rows`, `products`, `lanes`), and is tested against this one.
+Made to be read and to be trusted. `imlp.accel` has the same functions in files of the same names, eight more files for
+its paths (`diagonals`, `views`, `entries`, `kernels`, `rows`, `products`, `lanes`, `precision`), and is tested against
+this one.
 """
 
 from typing import TYPE_CHECKING

@@ -188,8 +188,12 @@ def _all(signs: Sequence[int]) -> str:
 def dip(
     evidence: Evidence, *, arm: str, between: Sequence[float], every: str, coupling: str = "interpolate"
 ) -> tuple[str, str]:
-    """The lowest accuracy lies at an alpha in between, below that of the smallest and of the largest alpha."""
-    scores = evidence.series(arm, every, coupling)
+    """The lowest accuracy lies at an alpha in between, below that of the smallest and of the largest alpha.
+
+    Alpha 0, the S-MLP, is one of them if it was run.
+    """
+    plain = evidence.arm(arm).score(Lane(alpha="0"))
+    scores = [*([plain] if plain else []), *evidence.series(arm, every, coupling)]
     ends = scores[0], scores[-1]
     inside = [score for score in scores if between[0] <= (score.alpha or 0) <= between[1]]
     if not ((ends[0].alpha or 0) < between[0] and (ends[1].alpha or 0) > between[1] and inside):

@@ -9,7 +9,7 @@ from imlp.train.data.cifar import LAYOUTS
 
 OPEN = ("augment", "crop_area", "crop_aspect", "inputs", "validation")  # see docs/experiments.md
 OPEN_OPTIONS = ("activated", "residual", "first_channels", "first_stride")
-BESIDE = ("seed", "lanes", "backend", "dtype", "compile", "deterministic")  # of whoever runs it
+BESIDE = ("seed", "lanes", "backend", "dtype", "products", "compile", "deterministic")  # of whoever runs it
 LENGTH = ("epochs", "batch", "train_size")  # what the steps follow from
 
 

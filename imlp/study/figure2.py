@@ -37,9 +37,10 @@ def described(arm: Arm) -> str:
     """Length and seeds, in words."""
     config, seeds = arm.config, max(score.n for score in arm.scores)
     images = f" of {config.train_size:,} images" if config.train_size else ""
-    far = lacking(arm)
+    far, rounded = lacking(arm), any(run.config.products != "full" for run in arm.runs)
     setting = f" ({far})" if far else ", the paper's setting"
-    return f"{config.epochs} epochs{images}{setting}, {seeds} {'seed' if seeds == 1 else 'seeds'}"
+    precision = ", in part with products in bfloat16" if rounded else ""
+    return f"{config.epochs} epochs{images}{setting}, {seeds} {'seed' if seeds == 1 else 'seeds'}{precision}"
 
 
 def figure(arm: Arm) -> "Figure":

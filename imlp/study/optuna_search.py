@@ -72,7 +72,7 @@ class Search:
     data: Dataset
     out: Path | None = None  # the folder; None: runs/search-NETWORK-DATA-HASH
     over: str = "alpha"
-    every: str = "epoch"
+    every: str = "step"
     common: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # settings of every lane
     trials: int = 32
     validation: float = 0.1

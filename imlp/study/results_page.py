@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from imlp.errors import ConfigError
-from imlp.study import figure2
+from imlp.study import figure2, readings
 from imlp.study.archive import Record, records
 from imlp.study.claims import UNKNOWN
 from imlp.study.cost import duration
@@ -40,6 +40,7 @@ def page(folder: Path, found: Sequence[Record]) -> str:
         f"{MARK}\n\n# Results",
         *_findings(folder, given.get("findings", []), found),
         *_figure2(found),
+        *_readings(found, given.get("reading", "")),
         "## What was judged, and what cannot be told yet",
         RULE,
         _open(found),
@@ -102,13 +103,26 @@ def _figure2(found: Sequence[Record]) -> list[str]:
     return ["## Figure 2, as far as it is on record", what, "![Accuracy against alpha](figure2.png)"]
 
 
+def _readings(found: Sequence[Record], chosen: str) -> list[str]:
+    """The settings that the paper leaves open, each beside its numbers; and which was chosen, in the writer's words."""
+    tables = readings.tables([run for record in found for run in record.runs])
+    if not tables:
+        return []
+    parts = ["## Which reading of the paper", *([chosen.strip()] if chosen else [])]
+    for name, (columns, rows) in tables.items():
+        parts += [f"Runs that are {name}:" if name == "finished" else f"Runs that were {name}:", _table(columns, rows)]
+    return parts
+
+
 def _open(found: Sequence[Record]) -> str:
     rows = []
     for record in found:
         verdicts = [verdict["verdict"] for verdict in record.verdicts]
         counts = [str(verdicts.count(which)) for which in ("holds", "fails", UNKNOWN)]
         title = record.outcomes[0]["title"] if record.said else "runs without an experiment"
-        rows.append([record.name, title, *counts, record.lacking or "nothing: the paper's setting"])
+        ended = any(run.result for run in record.runs)
+        lacks = record.lacking or ("nothing: the paper's setting" if ended else "an end: they were stopped early")
+        rows.append([record.name, title, *counts, lacks])
     return _table(["runs", "what they ask", "hold", "fail", "cannot tell", "they lack"], rows)
 
 

@@ -75,7 +75,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Arm:
-    """Runs that differ in nothing but their seeds and lanes."""
+    """Runs that differ in nothing but their seeds and lanes, and in how their products are rounded."""
 
     runs: tuple[Run, ...]
 
@@ -144,16 +144,22 @@ def arms_of(runs: Iterable[Run]) -> list[Arm]:
     found: dict[str, list[Run]] = {}
     for run in runs:
         found.setdefault(base_identity(run.config), []).append(run)
-    return [Arm(tuple(sorted(own, key=lambda run: (run.config.seed, run.config.identity)))) for own in found.values()]
+    return [Arm(tuple(sorted(own, key=_order))) for own in found.values()]
+
+
+def _order(run: Run) -> tuple[Any, ...]:
+    """Where a seed has the same model twice, the last one counts: that with products in full precision."""
+    return run.config.seed, run.config.products == "full", run.config.identity
 
 
 def base_identity(config: Config) -> str:
-    """The identity of everything but the seed and the lanes.
+    """The identity of everything but the seed, the lanes and the precision of products.
 
     >>> base_identity(Config(seed=1)) == base_identity(Config(seed=2)) != base_identity(Config(epochs=3))
     True
     """
-    return dataclasses.replace(config, seed=0, lanes=(Lane(every="epoch"),)).identity  # the default of earlier versions
+    usual = Lane(every="epoch")  # the default of earlier versions, whose records keep their keys
+    return dataclasses.replace(config, seed=0, lanes=(usual,), products="full").identity
 
 
 def constant_alpha(lane: Lane) -> float | None:

@@ -1,8 +1,8 @@
 """Algorithm 1: one prior and all lanes in lockstep on the same batches.
 
-Each epoch: train the prior and every lane, independently, on the same batches; interpolate each lane with the prior;
-evaluate. A lane with a cadence in steps is interpolated after its steps instead. Test accuracy is measured after the
-interpolation, and before it as well.
+Each step: train the prior and every lane, independently, on the same batch; then interpolate the lanes that are due.
+Each epoch: interpolate those that are due once per epoch, as the paper has it, and evaluate. Test accuracy is measured
+after the interpolation, and before it as well.
 """
 
 import dataclasses

@@ -142,8 +142,8 @@ def test_an_experiment_of_one_s_own(data):
     Path("mine.toml").write_text(OWN.format(data=data, options="{ width = 64, strides = [1, 2, 2] }"))
     result = run("reproduce", "mine.toml")
     assert result.exit_code == 0, result.output
-    assert "alpha 1 is the prior (every epoch)" in result.stdout
-    assert "alpha 1 is the prior (every epoch)" in Path("runs/mine-smoke-bars.npz/report.html").read_text()
+    assert "alpha 1 is the prior (every step)" in result.stdout
+    assert "alpha 1 is the prior (every step)" in Path("runs/mine-smoke-bars.npz/report.html").read_text()
     row = next(line for line in result.stdout.splitlines() if "I-MLP alpha 1" in line)
     assert "50.00 +- 1.50" in row
     json_again = run("reproduce", "mine.toml", "--json")

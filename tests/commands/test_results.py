@@ -50,17 +50,17 @@ def test_the_page_has_every_model_and_what_is_not_finished(record):
         assert any(
             line.startswith(f"| {row['model']} | {row['mean']:.2f} | {row['std']:.2f} |") for line in text.splitlines()
         )
-    line = next(line for line in text.splitlines() if "| I-MLP alpha 1 |" in line)
+    line = next(line for line in text.splitlines() if "| I-MLP alpha 1, every step |" in line)
     assert line.endswith(f"| 2 | 50.00 | 1.50 | {said['table'][2]['difference']:+.2f} |")
     assert "Not finished: seed 0, epoch 1 of 2: S-CNN " in text
-    assert "alpha 1 is the prior (every epoch)" in text.partition("## What was judged")[0]  # it can be judged
+    assert "alpha 1 is the prior (every step)" in text.partition("## What was judged")[0]  # it can be judged
 
 
 FINDING = """
 [[findings]]
 says = "All is well."
 figure = "picture.png"
-rests = [{{ record = "mine", claim = "alpha 1 is the prior (every epoch)", verdict = "{verdict}" }}]
+rests = [{{ record = "mine", claim = "alpha 1 is the prior (every step)", verdict = "{verdict}" }}]
 [records.mine]
 title = "of my own"
 commit = "abc"

@@ -255,7 +255,10 @@ def test_an_estimate_of_a_run_that_is_done(data):
 def test_a_folder_of_another_run_is_not_recommended_for_resuming(data):
     assert run("--data", data, *SMALL, "--out", "run", "--quiet").exit_code == 0
     result = run("--data", data, *SMALL, "--out", "run", "--alpha", "0.3")
-    assert "holds another run (lanes: I-MLP alpha 0.5 there, I-MLP alpha 0.3 here)" in result.stderr
+    assert (
+        "holds another run (lanes: I-MLP alpha 0.5, every step there, I-MLP alpha 0.3, every step here)"
+        in result.stderr
+    )
 
 
 def test_names_with_brackets_are_printed_as_they_are(data):

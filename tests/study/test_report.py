@@ -172,7 +172,7 @@ def test_the_table_holds_what_result_json_holds(runs, written):
         assert int(row["parameters"]) == results[0]["parameters"]["prior" if prior else "dense"]
     step = rows["I-MLP alpha 0.01, every step"]
     assert (step["alpha"], step["cadence"]) == ("0.01", "every step")
-    assert rows["I-MLP alpha decay:0.5:2"]["alpha"] == "decay:0.5:2"
+    assert rows["I-MLP alpha decay:0.5:2, every epoch"]["alpha"] == "decay:0.5:2"
     seconds = [
         sum(value for name, value in json.loads(line).items() if name != "epoch")
         for seed in (0, 1)
@@ -189,10 +189,12 @@ def test_epochs_and_bias_are_means_over_the_seeds(runs, written):
     second = [next(row for row in own if row["epoch"] == 2 and row["lane"] == 5) for own in rows]
     table = read_csv(written.with_suffix("") / "first-arm-by-epoch.csv")
     assert [row["epoch"] for row in table] == ["1", "2", "3"]
-    assert float(table[1]["I-MLP alpha 1"]) == pytest.approx(50 * sum(row["test_accuracy"] for row in second))
+    assert float(table[1]["I-MLP alpha 1, every epoch"]) == pytest.approx(
+        50 * sum(row["test_accuracy"] for row in second)
+    )
     last = [next(row for row in own if row["epoch"] == 3 and row["lane"] == 4) for own in rows]
     bias = read_csv(written.with_suffix("") / "first-arm-bias.csv")
-    (found,) = [row for row in bias if (row["model"], row["layer"]) == ("I-MLP alpha 0.1", "conv2")]
+    (found,) = [row for row in bias if (row["model"], row["layer"]) == ("I-MLP alpha 0.1, every epoch", "conv2")]
     for part in (*PARTS, "distance"):
         title = "distance to the prior" if part == "distance" else part
         assert float(found[title]) == pytest.approx(sum(row["bias"]["conv2"][part] for row in last) / 2)
@@ -268,7 +270,7 @@ def test_no_two_models_are_drawn_alike(runs):
     styles = [str(figures._style(model)) for model in arm.models]
     assert len(set(styles)) == len(styles) == 1 + len(LANES)
     shades = {model.title: (model.shade, model.series) for model in arm.models}
-    assert shades["I-MLP alpha decay:0.5:2"] == (shades["I-MLP alpha decay:0.5:2, every step"][0], 0)
+    assert shades["I-MLP alpha decay:0.5:2, every epoch"] == (shades["I-MLP alpha decay:0.5:2, every step"][0], 0)
     assert shades["I-MLP alpha decay:0.5:2, every step"][1] == shades["I-MLP alpha 1, every step"][1] == 1
 
 
@@ -315,7 +317,7 @@ def test_the_trials_are_a_table_of_what_search_json_holds(searched, page_of_sear
 def test_the_choice_stands_beside_alpha_0_alpha_1_and_the_prior(searched, page_of_searches):
     content, folder = content_of(searched / "a"), page_of_searches.with_suffix("")
     rows = {row["model"].removesuffix(" (chosen)"): row for row in read_csv(folder / "search1-final.csv")}
-    assert {"S-CNN (prior)", "S-MLP (alpha 0)", "I-MLP alpha 1", content["chosen"]["title"]} == set(rows)
+    assert {"S-CNN (prior)", "S-MLP (alpha 0)", "I-MLP alpha 1, every step", content["chosen"]["title"]} == set(rows)
     assert rows[content["chosen"]["title"]]["model"].endswith(" (chosen)")
     for final in content["final"]:
         row, seeds = rows[final["title"]], final["test"]["by_seed"].values()
@@ -397,10 +399,12 @@ def test_unfinished_runs_and_stopped_lanes_are_listed(runs, written):
     text = written.read_text()
     assert "4 runs (3 finished, 1 not) in 2 arms" in text
     assert "other/unfinished is unfinished: 1 of 3 epochs; it is in no mean." in text
-    assert re.search(r"I-MLP alpha 0.5 stopped in \S*other/stopped: its loss was not finite in epoch 2, step", text)
+    assert re.search(
+        r"I-MLP alpha 0.5, every epoch stopped in \S*other/stopped: its loss was not finite in epoch 2, step", text
+    )
     rows = {row["model"]: row for row in read_csv(written.with_suffix("") / "second-arm-results.csv")}
     assert rows["S-MLP (alpha 0)"]["remark"] == "seed 1 is unfinished"
-    lost = rows["I-MLP alpha 0.5"]
+    lost = rows["I-MLP alpha 0.5, every epoch"]
     assert (lost["mean, %"], lost["n"]) == ("", "0")
     assert lost["remark"] == "seed 0 stopped in epoch 2; seed 1 is unfinished"
     states = [row["state"] for row in read_csv(written.with_suffix("") / "second-arm-runs.csv")]
@@ -439,8 +443,10 @@ def test_the_pictures_are_rows_of_the_trained_matrices(runs):
     images = dict(arm.weights.images)
     np.testing.assert_array_equal(images["S-CNN (the prior): W_P"], pictures(W_P, (1, 8, 8)))
     _, lane = parameters(runs / "main" / "seed0", 4)  # one channel: its std is a factor that the scaling takes out
-    np.testing.assert_allclose(images["I-MLP alpha 0.1"], pictures(lane["conv1.weight"][rows], (1, 8, 8)), atol=1)
-    np.testing.assert_array_equal(images["I-MLP alpha 1"], images["S-CNN (the prior): W_P"])
+    np.testing.assert_allclose(
+        images["I-MLP alpha 0.1, every epoch"], pictures(lane["conv1.weight"][rows], (1, 8, 8)), atol=1
+    )
+    np.testing.assert_array_equal(images["I-MLP alpha 1, every epoch"], images["S-CNN (the prior): W_P"])
     assert (images["S-MLP (alpha 0)"] != images["S-CNN (the prior): W_P"]).any()
 
 
@@ -827,7 +833,7 @@ def test_choosing_lanes_changes_the_chart(shown):
     chart.locator("input[data-lane='2']").uncheck()
     titles = chart.locator(".curve title").all_text_contents()
     assert len(titles) == len(LANES)
-    assert "I-MLP alpha 0.0001" not in titles
+    assert "I-MLP alpha 0.0001, every epoch" not in titles
     chart.get_by_role("button", name="None").click()
     assert chart.locator(".curve").count() == 0
     chart.get_by_role("checkbox", name="S-CNN (the prior)").focus()

@@ -65,7 +65,7 @@ def values_of(data, folder, lanes, epochs=4):
 def test_the_choice_is_the_best_of_all_by_brute_force(whole, tmp_path):
     content, _ = whole
     trials = content["trials"]
-    assert [trial["title"] for trial in trials[:2]] == ["S-MLP (alpha 0)", "I-MLP alpha 1"]
+    assert [trial["title"] for trial in trials[:2]] == ["S-MLP (alpha 0)", "I-MLP alpha 1, every step"]
     lanes = [from_mapping(Lane, trial["lane"]) for trial in trials]
     assert len(set(lanes)) == len(lanes) == 14
     values = values_of(DATA.hold_out(0.25, seed=0), tmp_path, lanes)
@@ -333,7 +333,7 @@ def test_one_alpha_for_each_layer():
     ("parameters", "expected"),
     [
         ({"kind": "constant", "every": "step"}, Lane("0.5", "step")),
-        ({"kind": "decay", "power": 2.0, "every": "epoch"}, Lane("decay:0.5:2")),
+        ({"kind": "decay", "power": 2.0, "every": "epoch"}, Lane("decay:0.5:2", "epoch")),
         ({"kind": "end"}, Lane("end:0.5")),
         ({"kind": "once", "epoch": 3}, Lane("once:3:0.5")),
     ],
@@ -405,7 +405,8 @@ def test_it_ends_where_there_is_nothing_left_to_try(tmp_path, monkeypatch):
     monkeypatch.setattr(Space, "_alpha", lambda space, trial, name: f"{trial.suggest_int(name, 0, 2) / 2:g}")
     monkeypatch.setattr(Space, "known", [{"alpha": 0}, {"alpha": 2}])
     content = search(tmp_path, epochs=1)
-    assert [trial["title"] for trial in content["trials"]] == ["S-MLP (alpha 0)", "I-MLP alpha 1", "I-MLP alpha 0.5"]
+    expected = ["S-MLP (alpha 0)", "I-MLP alpha 1, every step", "I-MLP alpha 0.5, every step"]
+    assert [trial["title"] for trial in content["trials"]] == expected
 
 
 # As a user meets it

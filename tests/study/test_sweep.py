@@ -92,7 +92,12 @@ def test_a_range_that_makes_no_sense_is_refused(text):
 
 def test_alpha_0_and_schedules_that_mix_once_have_one_cadence():
     titles = [lane.title for lane in lanes_of("0,end:0.5,1", "epoch,step")]
-    assert titles == ["S-MLP (alpha 0)", "I-MLP alpha end:0.5", "I-MLP alpha 1", "I-MLP alpha 1, every step"]
+    assert titles == [
+        "S-MLP (alpha 0)",
+        "I-MLP alpha end:0.5",
+        "I-MLP alpha 1, every epoch",
+        "I-MLP alpha 1, every step",
+    ]
 
 
 def test_one_run_a_seed_holds_all_lanes(tmp_path, steps_of_prior):

@@ -1,0 +1,65 @@
+"""The table of the readings that the paper leaves open."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from imlp.study import readings
+from imlp.train.config import Config, from_mapping
+from imlp.train.run_reader import Run
+
+LANES = [{"alpha": "0"}, {"alpha": "0.01"}]
+
+
+def run(accuracies: list[tuple[float, float, float]], **settings: Any) -> Run:
+    """A run with these accuracies of the S-CNN, the S-MLP and alpha 0.01 by epoch; finished if there are 100."""
+    config = from_mapping(Config, {"data": "cifar10", "lanes": LANES, **settings})
+    rows = [
+        {"epoch": epoch + 1, "lane": lane, "test_accuracy": value / 100}
+        for epoch, values in enumerate(accuracies)
+        for lane, value in zip(("prior", 0, 1), values, strict=True)
+    ]
+    result = {"models": rows[-3:]} if len(accuracies) == 100 else None
+    return Run(Path("run"), config, rows, [], {}, result)
+
+
+def rising(top: tuple[float, float, float], epochs: int) -> list[tuple[float, float, float]]:
+    return [tuple(value * (epoch + 1) / 100 for value in top) for epoch in range(epochs)]
+
+
+def test_finished_runs_stand_beside_the_paper_in_its_standard_deviations():
+    runs = [run(rising((63.8, 58.8, 51.5), 100)), run(rising((60.2, 58.36, 50.64), 100), augment="pad-mean")]
+    (columns, rows) = readings.tables(runs)["finished"]
+    assert columns[:3] == ["reading", "S-CNN", "from the paper, in its std"]
+    assert rows == [
+        ["pad, the default", "63.8", "+1.0", "58.8", "+1.0", "51.5", "+0.0"],
+        ["pad-mean", "60.2", "-2.0", "58.4", "+0.0", "50.6", "-1.0"],
+        ["the paper", "62.6", "", "58.4", "", "51.5", ""],
+    ]
+
+
+def test_runs_that_were_stopped_stand_beside_the_default_at_the_same_epoch():
+    runs = [run(rising((60, 50, 40), 100)), run(rising((30, 20, 10), 50), inputs="unit", train_size=45_000)]
+    (_, rows) = readings.tables(runs)["stopped early"]
+    assert rows == [["pixels from 0 to 1, 45,000 images", "50", "15.0", "10.0", "5.0", "30.0", "25.0"]]
+    (alone,) = readings.tables(runs[1:]).values()
+    assert alone[1][0][-2:] == ["", ""]
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ({"augment": "resized", "crop_area": "0.4,1", "crop_aspect": "1,1"}, "resized, area 0.4 to 1, aspect 1 to 1"),
+        ({"validation": 5000}, "45,000 images"),
+        ({"options": {"activated": [1, 5]}}, "norms after layers 1 and 5"),
+    ],
+)
+def test_a_reading_is_named_by_what_is_not_the_default(settings, name):
+    (_, rows) = readings.tables([run(rising((60, 50, 40), 2), **settings)])["stopped early"]
+    assert rows[0][0] == name
+
+
+@pytest.mark.parametrize("settings", [{"train_size": 10_000}, {"epochs": 10}, {"network": "mixer"}, {"lr": 1e-3}])
+def test_runs_of_another_kind_are_no_readings(settings):
+    assert readings.tables([run(rising((60, 50, 40), 2), **settings)]) == {}
