@@ -22,7 +22,7 @@ Table = tuple[list[str], list[list[str]]]  # the names of its columns, and its r
 
 def tables(runs: Sequence[Run]) -> dict[str, Table]:
     """`finished` and `stopped early`, each if there is anything to put into it."""
-    own = [arm for arm in arms_of(runs) if _is_reading(arm.config)]
+    own = sorted((arm for arm in arms_of(runs) if _is_reading(arm.config)), key=lambda arm: _difference(arm.config))
     usual = next((arm for arm in own if not _difference(arm.config)), None)
     found = {"finished": _finished(own), "stopped early": _stopped(own, usual)}
     return {name: table for name, table in found.items() if table[1]}

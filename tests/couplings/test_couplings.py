@@ -444,7 +444,7 @@ def test_the_order_of_lanes_is_not_that_in_which_runs_were_begun(tmp_path):
         {"coupling": "gate"},
         {"coupling": "relax", "relax_after": 2},
         {"coupling": "pathway"},
-        {"alpha": "decay:0.5:2"},
+        {"alpha": "decay:0.5:2", "every": "epoch"},
     ]
     for k, lane in enumerate(own):
         tiny.run(tmp_path / str(k), lanes=[lane], epochs=2)
@@ -481,7 +481,7 @@ def test_both_knobs_have_one_spelling():
     assert Lane(coupling="self", alpha_locality="0.1", alpha_sharing="0.1") == Lane(coupling="self", alpha="0.1")
     one = Lane(coupling="self", alpha_locality="0.1", alpha_sharing="0")
     assert one == Lane(coupling="self", alpha="0.1", alpha_sharing="0")
-    assert one.title == "I-MLP locality 0.1, sharing 0, self"
+    assert one.title == "I-MLP locality 0.1, sharing 0, every step, self"
     assert Lane(coupling="self", alpha="0").title == "S-MLP (alpha 0)"
 
 

@@ -482,7 +482,10 @@ def test_lanes_that_lie_in_several_runs_are_all_shown(tmp_path):
         tiny.run(tmp_path / name, epochs=1, lanes=tiny.lanes(alpha))
     (arm,) = gather(arms_of(find_runs([tmp_path])))
     assert isinstance(arm.weights, Weights)
-    assert [title for title, _ in arm.weights.images][1:] == [Lane(alpha="0").title, Lane(alpha="1").title]
+    assert [title for title, _ in arm.weights.images][1:] == [
+        Lane(alpha="0").title,
+        Lane(alpha="1", every="epoch").title,
+    ]
 
 
 def test_a_mixer_too(tmp_path):

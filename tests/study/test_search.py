@@ -326,7 +326,7 @@ def test_one_alpha_for_each_layer():
         "conv1=0.0123,conv2=0", "step"
     )
     known = [space.lane(trial(**parameters)) for parameters in space.known]
-    assert known == [Lane("0"), Lane("1"), Lane("1", "step")]
+    assert known == [Lane("0"), Lane("1", "epoch"), Lane("1", "step")]
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,28 @@ def test_an_alpha_can_carry_its_cadence():
     ]
 
 
+@pytest.mark.parametrize(
+    ("lane", "every"),
+    [
+        ({"alpha": "0.01"}, "step"),
+        ({"alpha": "decay:0.5:1"}, "step"),
+        ({"alpha": "0.1", "coupling": "self"}, "step"),
+        ({"alpha": "0", "coupling": "self", "alpha_sharing": "0.5"}, "step"),
+        ({"alpha": "0"}, "epoch"),  # never mixed
+        ({"alpha": "end:0.5"}, "epoch"),  # once
+        ({"alpha": "once:2:1"}, "epoch"),
+        ({"alpha": "0.5", "coupling": "add"}, "epoch"),  # after every step it would grow without bounds
+        ({"coupling": "gate"}, "epoch"),  # mixes nothing
+    ],
+)
+def test_lanes_are_mixed_after_every_step_unless_told_otherwise(lane, every):
+    assert from_mapping(Lane, lane).every == every
+    assert from_mapping(Config, {"lanes": [lane]}).lanes[0].every == every
+    if "alpha" in lane:
+        given = {**lane, "alpha": [lane["alpha"], "0.3@epoch"]}
+        assert [own.every for own in config_of(None, given).lanes] == [every, "epoch"]
+
+
 @pytest.mark.parametrize("name", sorted(OTHER))
 def test_the_identity_changes_with_what_changes_the_result_and_with_nothing_else(name):
     changed = from_mapping(Config, {name: OTHER[name]} | ({"network": "mixer"} if name == "options" else {}))
