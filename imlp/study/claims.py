@@ -229,6 +229,8 @@ def logarithmic(evidence: Evidence, *, arm: str, every: str) -> tuple[str, str]:
     high, low = (choose(scores, key=lambda score: score.mean) for choose in (max, min))
     if evidence.above(high, low) <= 0:
         return UNKNOWN, f"{because}; highest and lowest are within the spread{evidence.remark(high, low)}"
+    if steep and not enough:
+        return UNKNOWN, f"too few alphas on one side: {because}{evidence.remark(*scores)}"
     return HOLDS if good else FAILS, because + evidence.remark(*scores)
 
 

@@ -56,10 +56,12 @@ def figure(arm: Arm) -> "Figure":
 
 
 def points(arm: Arm) -> dict[str, Any]:
-    """The same as numbers: by cadence the alphas with mean, standard deviation and number of seeds."""
+    """The curves as numbers: by cadence the alphas with mean, standard deviation and number of seeds."""
     zero = [score for score in arm.scores if score.alpha == 0][:1]
     curves = {
-        base.every: [_point(score) for score in (*zero, *arm.scores_of(lanes))] for base, lanes in arm.series.items()
+        base.every: [_point(score) for score in (*zero, *own)]
+        for base, lanes in arm.series.items()
+        if len(own := arm.scores_of(lanes)) >= FEWEST
     }
     prior = arm.score(None)
     return {"what": described(arm), "prior": _point(prior) if prior else None, "curves": curves}

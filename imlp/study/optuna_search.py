@@ -72,7 +72,7 @@ class Search:
     data: Dataset
     out: Path | None = None  # the folder; None: runs/search-NETWORK-DATA-HASH
     over: str = "alpha"
-    every: str = "step"
+    every: str = ""  # epoch, step, a number of steps, or both; empty: as its lanes are mixed by default
     common: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # settings of every lane
     trials: int = 32
     validation: float = 0.1
@@ -87,7 +87,9 @@ class Search:
         self.network = self.base.make_network(self.data.image, self.data.n_classes)
         self.has_alpha = self.common.get("coupling", "interpolate") in MIXING
         alpha = "1" if self.has_alpha else "0"
-        one = Lane(alpha=alpha, every="epoch" if self.every == "both" else self.every, **self.common)
+        cadence: dict[str, Any] = {} if self.every in ("", "both") else {"every": self.every}
+        one = Lane(alpha=alpha, **cadence, **self.common)
+        self.every = self.every or one.every
         layers = tuple(one.schedules(self.network)[0])
         self.space = Space(self.over, self.every, layers, self.base.epochs, tuple(self.common.items()))
         if self.trials < len(self.space.known):

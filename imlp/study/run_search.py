@@ -13,7 +13,7 @@ from imlp.study.run_sweep import check_network
 from imlp.study.tasks import Outcome, Task, run_tasks
 from imlp.study.watcher import Watcher
 from imlp.train import prepare
-from imlp.train.config import Config, Lane, check_seeds
+from imlp.train.config import Config, check_seeds
 from imlp.train.data import Dataset
 from imlp.train.loop import Trainer
 
@@ -77,8 +77,7 @@ def search(
     check_path(out or "")
     get_backend(base.backend)  # before anything slow: it names what is missing
     data = data or prepare.load_data(base, watcher.progress)
-    usual = Lane(**(lane or {})).every
-    cadence = usual if every is None else "both" if every in ("epoch,step", "step,epoch") else every
+    cadence = "both" if every in ("epoch,step", "step,epoch") else every or ""
     settings: dict[str, Any] = {
         "over": over, "every": cadence, "common": dict(lane or {}),
         "trials": trials, "validation": validation, "seeds": seeds, "prune": prune, "at_once": lanes_at_once,

@@ -112,6 +112,14 @@ def test_dip(values, expected):
     assert verdict(claim, a=arm(spread(62), curve(values)))[0] == expected
 
 
+def test_the_plain_mlp_is_the_left_end_of_the_valley():
+    lanes = {Lane(alpha=alpha): spread(value) for alpha, value in (("0.005", 50), ("0.01", 48), ("1", 62))}
+    claim = {"kind": "dip", "arm": "a", "between": [1e-3, 1e-1]}
+    assert verdict(claim, a=arm(spread(62), lanes))[0] == "cannot tell"
+    for zero, expected in ((58, "holds"), (48.2, "cannot tell"), (40, "fails")):
+        assert verdict(claim, a=arm(spread(62), {Lane(alpha="0"): spread(zero), **lanes}))[0] == expected
+
+
 @pytest.mark.parametrize("alphas", [["0.01"], ["0.1", "1"], ["0.0001", "0.01"]])
 def test_no_dip_without_alphas_on_both_sides(alphas):
     lanes = {Lane(alpha=alpha): spread(50 + 10 * n) for n, alpha in enumerate(alphas)}
@@ -133,6 +141,14 @@ def test_logarithmic_on_both_sides(values, expected):
     found, because = verdict({"kind": "logarithmic", "arm": "a"}, a=arm(spread(62), curve(values)))
     assert found == expected
     assert "R^2" in because
+
+
+def test_a_v_with_two_alphas_on_one_side_decides_nothing():
+    values = {0.001: 56, 0.005: 52, 0.01: 50, 1: 62}
+    few = {Lane(alpha=f"{alpha:g}"): spread(value) for alpha, value in {**values, 1e-4: 60}.items()}
+    found, because = verdict({"kind": "logarithmic", "arm": "a"}, a=arm(spread(62), few))
+    assert found == "cannot tell"
+    assert because.startswith("too few alphas on one side")
 
 
 def test_logarithmic_needs_three_alphas_a_side():

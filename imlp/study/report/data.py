@@ -47,6 +47,11 @@ class Series:
     ns: list[int]
     fit: V | None
 
+    @property
+    def is_curve(self) -> bool:
+        """Whether a line through its points says anything: one alpha beside 0 is a point."""
+        return sum(alpha > 0 for alpha in self.alphas) > 1
+
 
 @dataclass(frozen=True)
 class RunData:

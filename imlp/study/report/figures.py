@@ -66,6 +66,7 @@ def against_alpha(arm: ArmData, *, fits: bool = True) -> "Figure":
     for k, series in enumerate(arm.series):
         colour, errors = f"C{k}", [std or 0 for std in series.stds]
         style: dict[str, Any] = {"color": colour, "marker": MARKERS[k % len(MARKERS)], "capsize": 3}
+        style["linestyle"] = "-" if series.is_curve else "none"
         axes.errorbar(series.alphas, series.means, errors, label=f"mixed {series.name}", linewidth=1, **style)
         if series.fit and fits:
             ends = [min(a for a in series.alphas if a > 0), series.fit.alpha, max(series.alphas)]

@@ -120,7 +120,8 @@ function alphaChart(host, arm) {
   arm.series.forEach((s, k) => {
     const colour = seriesColour(k), shift = 5 * (k - (arm.series.length - 1) / 2);
     const at = s.alphas.map((a, n) => [x(a) + shift, y(s.means[n])]);
-    svg.append(element("path", { d: path(at), style: `stroke:${colour}`, fill: "none", "stroke-width": 1.3 }));
+    const isCurve = s.alphas.filter(a => a > 0).length > 1;  // one alpha beside 0 is a point
+    if (isCurve) svg.append(element("path", { d: path(at), style: `stroke:${colour}`, fill: "none", "stroke-width": 1.3 }));
     if (s.fit) {
       const { alpha, accuracy, left: down, right: up } = s.fit, own = s.alphas.filter(a => a > 0);
       const on = (a, slope) => [x(a), y(accuracy + slope * Math.log10(a / alpha))];
@@ -137,7 +138,7 @@ function alphaChart(host, arm) {
     });
     const sign = mark(k, 15, 7);
     sign.setAttribute("style", `fill:${colour}`);
-    legend.push([swatch(element("path", { d: "M1,7H29", style: `stroke:${colour}` }), sign), `mixed ${s.name}`]);
+    legend.push([swatch(...(isCurve ? [element("path", { d: "M1,7H29", style: `stroke:${colour}` })] : []), sign), `mixed ${s.name}`]);
     if (s.fit) legend.push([swatch(element("path", { d: "M1,7H29", style: `stroke:${colour}`, "stroke-width": 4, opacity: 0.35 })), "its two lines"]);
   });
   for (const p of arm.paper) {
