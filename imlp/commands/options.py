@@ -23,11 +23,11 @@ from imlp.train.setting import shown_default
 ENGINES = ("local", "ray")
 ALPHA_HELP = (
     "How far, as often as you like: 0.5, a list 0,0.01,1, a range 1e-4..1:9log (or :9lin), decay:0.5:2, end:0.5, "
-    "once:10:1, list:0.5:0.4:0.3, NAME=... by layer; each may end with its cadence: 0.01@step."
+    "once:10:1, list:0.5:0.4:0.3, NAME=... by layer; each may end with its cadence: 0.01@epoch."
 )
 EVERY_HELP = (
     "How often: step, epoch (the paper's algorithm 1), a number of steps; or a list: epoch,step. "
-    "Default step; with --coupling add epoch."
+    "Default: step, but epoch with --coupling add."
 )
 
 

@@ -81,7 +81,7 @@ def reproduce(
     - `reproduce figure2-cnn`: the whole way in two minutes, too small to mean anything
     - `reproduce figure2-cnn --budget short`: about an hour, after `data fetch cifar10`
     - `reproduce table1-cnn --budget paper --data cifar100`: the paper's own setting
-    - `reproduce table1-cnn --budget paper --every epoch,step`: the same as algorithm 1 has it, beside it
+    - `reproduce table1-cnn --budget paper --every epoch,step`: once per epoch too, as algorithm 1 says
     """
     if list_all:
         print_list(json)

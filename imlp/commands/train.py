@@ -56,7 +56,7 @@ def train(
 
     - `train`: the CNN pair on the embedded data set, alpha 0.5
     - `train --alpha 0,0.01,1`: three lanes beside one prior; alpha 0 is the plain MLP
-    - `train --alpha 1@epoch --alpha decay:0.5:2`: only once per epoch, as algorithm 1 says; decaying over the epochs
+    - `train --alpha 1@epoch --alpha decay:0.5:2`: once per epoch, as algorithm 1 says; decaying over the epochs
     - `train --data cifar10 --epochs 100`: the paper's setting, after `data fetch cifar10`
     """
     if list_all:

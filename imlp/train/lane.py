@@ -25,7 +25,7 @@ class Lane:
     )
     every: str = setting(
         None,
-        "How often: step, epoch (the paper's algorithm 1), or a number of steps. Default step; add: epoch.",
+        "How often: step, epoch (the paper's algorithm 1), or a number of steps. Default: step, but epoch with add.",
         LANE,
     )
     coupling: str = setting(
