@@ -85,8 +85,8 @@ class Config:
     dtype: str = setting("float32", "float32 or float64. The reference always computes in float64.", MACHINE)
     products: str = setting(
         "full",
-        "bfloat16: multiply the dense layers' matrices in bfloat16, faster where the processor or GPU has it. All "
-        "numbers stay in dtype.",
+        "bfloat16: multiply the matrices of dense layers in bfloat16, which is faster where the processor or GPU has "
+        "it; weights stay in dtype. For the networks of imlp, not for PyTorch models.",
         MACHINE,
         added_later=True,
     )
@@ -206,6 +206,8 @@ class Config:
 
     def _make_module(self, found: Outside, image: tuple[int, int, int], classes: int | None) -> Network:
         get_backend("accel")  # it names what is missing
+        if self.products != "full":
+            raise ConfigError(f"products is {self.products} with a PyTorch model", "leave it out")
         from imlp.nn.network import module_network
 
         reference = f"{found.place}:{found.name}"

@@ -333,6 +333,11 @@ def test_a_network_of_torchvision_resumes_to_the_same_bits(tmp_path):
         ({"network": "cnn", "densify": "conv1"}, ConfigError, "densify is 'conv1'; it is for PyTorch models"),
         ({"options": {"classes": 2}}, ConfigError, "has 2 outputs, but the data have 3 classes; give it as many"),
         ({"options": {"depth": 2}}, ModuleError, "cannot be made with .*unexpected keyword argument 'depth'"),
+        (
+            {"products": "bfloat16", "dtype": "float32"},
+            ConfigError,
+            "products is bfloat16 with a PyTorch model; leave it out",
+        ),
         ({"densify": "nothing"}, ModuleError, "layers has nothing, which is none of the layers"),
         ({"lanes": tiny.lanes("conv9=0.5")}, ValueError, "unknown layer or kind in alpha: 'conv9'"),
     ],
