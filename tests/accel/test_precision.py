@@ -2,11 +2,14 @@
 
 import numpy as np
 import pytest
+import tiny
 from conftest import needs
 
 from imlp import networks
 from imlp.errors import ConfigError
 from imlp.train.config import Config
+from imlp.train.loop import Interrupted
+from imlp.train.run_reader import read_run
 
 needs("accel")
 
@@ -101,3 +104,21 @@ def test_it_needs_float32_and_accel():
 
 def test_runs_of_either_precision_are_not_the_same_run():
     assert Config().identity == Config(products="full").identity != Config(products="bfloat16").identity
+
+
+def test_a_run_that_was_stopped_ends_with_the_same_bits(tmp_path):
+    settings = {
+        "backend": "accel",
+        "dtype": "float32",
+        "products": "bfloat16",
+        "lanes": tiny.lanes(0, 0.3, every="step"),
+    }
+    tiny.run(tmp_path / "whole", **settings)
+    with pytest.raises(Interrupted):
+        tiny.run(tmp_path / "stopped", tiny.StopAt(5), **settings)
+    tiny.run(tmp_path / "stopped", resume=True, **settings)
+    tiny.assert_same_outcome(tmp_path / "whole", tmp_path / "stopped")
+    tiny.run(tmp_path / "full", **{**settings, "products": "full"})
+    rounded, full = (read_run(tmp_path / name).rows[-1]["train_loss"] for name in ("whole", "full"))
+    assert rounded != full
+    assert rounded == pytest.approx(full, rel=0.02)
