@@ -1,7 +1,7 @@
 """In which precision the matrices of dense layers are multiplied, for the time of a `with` block.
 
 The numbers of a model are not concerned: weights, moments, norms and the prior stay in the model's own type, as under
-`torch.autocast`. Processors and GPUs that multiply bfloat16 do so two to four times as fast as float32.
+`torch.autocast`. Processors and GPUs with units for bfloat16 are faster with it (`benchmarks/step.py`).
 """
 
 from collections.abc import Iterator
