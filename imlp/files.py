@@ -9,7 +9,6 @@ import json
 import os
 import re
 import stat
-import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -143,6 +142,8 @@ def parse_toml(text: bytes) -> dict[str, Any]:
     Traceback (most recent call last):
     ValueError: it has a number of more than 300 digits
     """
+    import tomllib  # few commands read TOML, and all of them import this file
+
     try:
         decoded = text.decode()
         joined = re.sub(r"[ \t]+", " ", decoded).replace(" .", ".").replace(". ", ".")
