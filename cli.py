@@ -1,3 +1,3 @@
-from imlp.cli import app
+from imlp.cli import run
 
-app()
+run()

@@ -1,12 +1,14 @@
 """What a call imports: the list of commands needs none of them, and a command only itself."""
 
+import gc
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from imlp.cli import COMMANDS
+from imlp.cli import COMMANDS, app
 
 ROOT = Path(__file__).parents[2]
 AFTER = """
@@ -46,9 +48,32 @@ def test_a_matrix_needs_neither_the_trainer_nor_special_functions():
         "torch",
         "PIL",
         "rich.progress",
+        "tomllib",
         "imlp.train",
         "imlp.explain",
     }
+
+
+def test_the_garbage_collector_leaves_out_what_was_imported_and_works_while_a_command_runs(tmp_path):
+    file = tmp_path / "kind.py"
+    file.write_text(
+        "import gc\nimport imlp\n"
+        "def kind():\n"
+        "    print(gc.isenabled(), gc.get_freeze_count() > 10_000)\n"
+        "    return imlp.Transpose(2, 3)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "cli.py", "build-prior", "--kind", f"{file}:kind"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("True True\n")
+
+
+def test_the_garbage_collector_of_a_program_that_calls_a_command_is_left_alone():
+    frozen = gc.get_freeze_count()
+    assert CliRunner().invoke(app, ["build-prior", "--kind", "transpose"]).exit_code == 0
+    assert gc.isenabled()
+    assert gc.get_freeze_count() == frozen
 
 
 @pytest.mark.parametrize("name", COMMANDS)
