@@ -4,9 +4,9 @@ Run: python benchmarks/startup.py [--repeats 15]
 
 The fastest run of each counts: whatever else the machine does can only add to it. Two lines are Typer commands with
 nothing of imlp, one with a single option and one with as many options as build-prior has: from version 0.29 on, Typer
-loads pydantic when it reads the first option and makes an adapter for each, and offers no way around it. The second of
-them is the least that build-prior can take. Python's compiled files are kept in a temporary folder, whatever
-PYTHONDONTWRITEBYTECODE says.
+loads pydantic when it reads the first option and makes an adapter for each. They and the import leave the garbage
+collector as Python has it; imlp's commands keep it from what they import (`imlp.cli.run`), so build-prior can take less
+time than they do. Python's compiled files are kept in a temporary folder, whatever PYTHONDONTWRITEBYTECODE says.
 """
 
 import os
