@@ -805,10 +805,12 @@ def test_several_are_a_table_whose_links_open_their_sections(page, page_of_searc
     assert page.locator("details.part[open]").count() == 2
 
 
-def test_the_record_opens_with_its_finding(page, tmp_path):
-    """The results of this repository: one sentence, one figure, and a table short enough to look over."""
-    (tmp_path / "a.html").write_text(make([ROOT / "results"]).page)
-    says = tomllib.loads((ROOT / "results" / "findings.toml").read_text())["findings"][0]["says"]
+def test_the_record_opens_with_its_finding(page, tmp_path, monkeypatch):
+    """The results of this repository: one sentence, its figure, and a table short enough to look over."""
+    monkeypatch.chdir(ROOT)
+    (tmp_path / "a.html").write_text(make([Path("results")]).page)
+    first = tomllib.loads((ROOT / "results" / "findings.toml").read_text())["findings"][0]
+    says, record = first["says"], first["rests"][0]["record"]
     for width in (390, 1280):
         page.set_viewport_size({"width": width, "height": 844})
         page.goto((tmp_path / "a.html").as_uri())
@@ -816,6 +818,9 @@ def test_the_record_opens_with_its_finding(page, tmp_path):
         assert page.locator("#lead-chart .plot svg").bounding_box()["y"] < 844
         assert page.evaluate("document.documentElement.scrollHeight") < 4000
         assert page.evaluate("document.documentElement.scrollWidth") == width
+    data = "JSON.parse(document.getElementById('data').textContent)"
+    arm = page.evaluate(f"{data}[document.getElementById('lead-chart').dataset.arm].id")
+    assert f"results/{record}" in page.locator(f"#{arm}").text_content()
 
 
 def test_the_charts_are_drawn(shown):

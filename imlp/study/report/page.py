@@ -104,10 +104,11 @@ def _title(
 
 def _lead(arms: Sequence[ArmData], finding: tuple[str, Path] | None) -> ArmData | None:
     """The arm to show first: what the finding rests on, otherwise the one that was trained for longest."""
+    record = finding[1].resolve() if finding else None
 
     def rank(arm: ArmData) -> tuple[bool, bool, float, int]:
         epochs, images = arm.length
-        shown = finding is not None and any(Path(run.folder).resolve().is_relative_to(finding[1]) for run in arm.runs)
+        shown = record is not None and any(Path(run.folder).resolve().is_relative_to(record) for run in arm.runs)
         length = float(epochs) * (float("inf") if images == "all" else float(images))
         return shown, any(model.mean is not None for model in arm.models), length, len(arm.models)
 
