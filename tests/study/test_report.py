@@ -791,6 +791,15 @@ def test_one_run_is_shown_as_one_run(page, runs, tmp_path):
     assert "1 seed:" in page.locator(".lead").inner_text()
 
 
+def test_an_experiment_whose_runs_another_one_shows_has_their_figure_too(runs, tmp_path):
+    shutil.copytree(runs / "main", tmp_path / "first")
+    (tmp_path / "second").mkdir()
+    experiment = json.loads((tmp_path / "first" / "experiment.json").read_text())
+    (tmp_path / "second" / "experiment.json").write_text(json.dumps({**experiment, "name": "again"}))
+    page = make([tmp_path]).page
+    assert page.count('id="first-arm-alpha-chart"') == page.count('id="experiment2-first-arm-chart"') == 1
+
+
 def test_several_are_a_table_whose_links_open_their_sections(page, page_of_searches):
     page.goto(page_of_searches.as_uri())
     assert page.locator("h1").inner_text() == "searches0: 2 searches, 3 other sets of runs"

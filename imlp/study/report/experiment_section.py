@@ -5,7 +5,7 @@ from html import escape
 from typing import Any
 
 from imlp.study.report import tables
-from imlp.study.report.arm_section import LONGEST, arm_content
+from imlp.study.report.arm_section import LONGEST, arm_content, main_figure
 from imlp.study.report.data import ArmData, SearchData
 from imlp.study.report.html_parts import downloads, folded, table_with_files
 from imlp.study.report.verdicts import verdict_list
@@ -20,11 +20,14 @@ def experiment_content(
     files: Mapping[str, bytes],
 ) -> str:
     """What it asks, each arm that this section shows, then the verdicts and the table."""
-    by_key, links, own = {arm.key: arm for arm in arms}, [], []
+    by_key, links, own, elsewhere = {arm.key: arm for arm in arms}, [], [], []
     for named in found["arms"]:
         arm, name = by_key.get(named["key"]), escape(named["name"])
         links.append(f'<a href="#{escape(arm.id)}">{name}</a>' if arm else f"{name}: no run of it")
-        own += [arm] if arm and owner.get(arm.key) == n else []
+        if arm and owner.get(arm.key) == n:
+            own.append(arm)
+        elif arm:
+            elsewhere.append(arm)
     many = len(links) > 1 or not own
     shown = [
         f'<section class="arm" id="{arm.id}" aria-labelledby="{arm.id}-title">'
@@ -38,6 +41,7 @@ def experiment_content(
         verdict_list(found["verdicts"]),
         downloads("Verdicts", f"experiment{n}-verdicts", ("csv", "tex"), files) if found["verdicts"] else "",
         f"<p class='quiet'>Arms: {', '.join(links)}</p>" if many else "",
+        *(main_figure(arms.index(arm), arm, files, own=f"experiment{n}-{arm.id}") for arm in elsewhere),
         *shown,
         "<h3>Ours and the paper's</h3>",
         _distance(found),
