@@ -149,7 +149,7 @@ def _header(
     if verdicts:
         holds, fails, unclear = counts(verdicts)
         judged = f" Of the paper's claims, {holds} hold, {fails} fail, and {unclear} cannot be told by these runs."
-    said = escape(finding[0]) if finding else _sentence(lead) + judged if lead else ""
+    said = escape(finding[0]).replace("+-", "±") if finding else _sentence(lead) + judged if lead else ""
     return (
         f"<header><h1>{escape(title)}</h1><p class='lead'>{said}</p>"
         f"<details class='explained'><summary>What this page shows</summary>"

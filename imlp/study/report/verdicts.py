@@ -23,7 +23,7 @@ def _items(rows: Sequence[Mapping[str, str]]) -> str:
     items = "".join(
         f'<li class="{_class(row["verdict"])}"><strong><span class="mark" aria-hidden="true">'
         f"{MARKS.get(row['verdict'], '')}</span> {escape(row['verdict'])}</strong> "
-        f"{escape(row['claim'])}<br><span class='quiet'>{escape(row['because'])}</span></li>"
+        f"{escape(row['claim'])}<br><span class='quiet'>{escape(row['because']).replace('+-', '±')}</span></li>"
         for row in rows
     )
     return f"<ul class='verdicts'>{items}</ul>" if items else ""
