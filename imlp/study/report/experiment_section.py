@@ -1,5 +1,6 @@
 """The section of the page about one experiment: its arms' figures, the verdicts, ours beside the paper's."""
 
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
@@ -37,7 +38,7 @@ def experiment_content(
     ]
     table = table_with_files(tables.experiment(n, found), files)
     parts = [
-        f"<p>{escape(found['asks'])}</p>",
+        f"<p>{_with_code(found['asks'])}</p>",
         verdict_list(found["verdicts"]),
         downloads("Verdicts", f"experiment{n}-verdicts", ("csv", "tex"), files) if found["verdicts"] else "",
         f"<p class='quiet'>Arms: {', '.join(links)}</p>" if many else "",
@@ -50,6 +51,14 @@ def experiment_content(
         f"<code>{escape(found['command'])}</code></p>",
     ]
     return "\n".join(filter(None, parts))
+
+
+def _with_code(text: str) -> str:
+    """
+    >>> _with_code("`self` & more")
+    '<code>self</code> &amp; more'
+    """
+    return re.sub("`([^`]*)`", r"<code>\1</code>", escape(text))
 
 
 def _distance(found: Mapping[str, Any]) -> str:
