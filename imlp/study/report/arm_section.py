@@ -89,8 +89,8 @@ def _epochs(n: int, arm: ArmData, own: Mapping[str, tables.Table], files: Mappin
     if f"{arm.id}-epochs.svg" not in files:
         return ["<p>No epoch is complete yet.</p>"]
     caption = (
-        "Mean over seeds after each epoch's mixing, its band one standard deviation. "
-        "Choose lanes below; in the chart, the arrow keys read out an epoch."
+        "Mean over seeds after each epoch's mixing; the band is one standard deviation. "
+        "Choose lanes above; in the chart, the arrow keys read out an epoch."
     )
     table = folded("The numbers by epoch", table_with_files(own["by_epoch"], files))
     return [_chart("epochs", n, arm, f"{arm.measure.capitalize()} by epoch", caption, files), table]
