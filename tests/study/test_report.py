@@ -421,10 +421,15 @@ def test_a_run_without_an_epoch_is_listed(runs, tmp_path):
     assert not any(name.endswith("epochs.svg") for name in report.files)
 
 
-def test_the_same_lane_and_seed_twice_is_told(runs, tmp_path):
+def test_the_same_lane_and_seed_twice_is_told_if_the_results_differ(runs, tmp_path):
     for name in ("a", "b"):
         shutil.copytree(runs / "other" / "stopped", tmp_path / name)
-    assert "S-MLP (alpha 0) was run more than once with seed 0; the last folder counts." in make([tmp_path]).page
+    assert "more than once" not in make([tmp_path]).page
+    metrics = tmp_path / "b" / "metrics.jsonl"
+    rows = [json.loads(line) for line in metrics.read_text().splitlines()]
+    metrics.write_text("".join(json.dumps({**row, "test_accuracy": 0.5}) + "\n" for row in rows))
+    warning = "S-MLP (alpha 0) was run more than once with seed 0, and differently; the last folder counts."
+    assert warning in make([tmp_path]).page
 
 
 # The first layer

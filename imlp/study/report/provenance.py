@@ -45,11 +45,14 @@ def warnings(arm: Arm, runs: list[RunData]) -> list[str]:
             where = f"epoch {stop['epoch']}, step {stop['step']}, from {stop['layer']} on"
             found.append(f"{title} stopped in {seen.folder}: its loss was not finite in {where}.")
     for lane in arm.lanes:
-        seeds = [run.config.seed for run in arm.runs if run.result and lane_in(run, lane) is not None]
-        twice = sorted({seed for seed in seeds if seeds.count(seed) > 1})
-        if twice:
-            numbers = ", ".join(map(str, twice))
-            found.append(f"{lane.title} was run more than once with seed {numbers}; the last folder counts.")
+        curves: dict[int, set[tuple[float, ...]]] = {}  # by seed; an equal run changes no mean
+        for run in arm.runs:
+            if run.result and (key := lane_in(run, lane)) is not None:
+                curves.setdefault(run.config.seed, set()).add(tuple(row["test_accuracy"] for row in run.of(key)))
+        differing = [str(seed) for seed, own in sorted(curves.items()) if len(own) > 1]
+        if differing:
+            seeds = f"seed{'s' * (len(differing) > 1)} {', '.join(differing)}"
+            found.append(f"{lane.title} was run more than once with {seeds}, and differently; the last folder counts.")
     return found
 
 
