@@ -439,7 +439,6 @@ function showAlpha() {
   const parts = [
     element("line", { class: "axis", x1: 0, x2: width, y1: y(0), y2: y(0) }),
     element("line", { class: "prior", x1: 0, x2: width, y1: y(prior.accuracy), y2: y(prior.accuracy) }),
-    element("text", { x: 2, y: y(prior.accuracy) + 14 }, `the prior, ${spread(prior)}`),
     element("line", { class: "at", x1: x(state.alpha), x2: x(state.alpha), y1: 0, y2: height }),
   ];
   const list = [];
@@ -455,6 +454,7 @@ function showAlpha() {
     const term = element("dt", { style: `--colour: var(--${name === "step" ? "accent" : "negative"})` }, meaning);
     list.push(term, element("dd", { "data-curve": name }, text, element("small", {}, note)));
   }
+  list.push(element("dt", { class: "prior" }, "the prior itself"), element("dd", {}, spread(prior)));
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
   const zero = Object.values(curves)[0][0];
   svg.setAttribute("aria-label", `Test accuracy by alpha: the prior has ${spread(prior)}, the plain MLP ${spread(zero)}`);
