@@ -289,6 +289,24 @@ def test_what_differs_tells_arms_apart(runs):
     assert names == ["cnn on bars, augment pad", "cnn on bars, augment none"]
 
 
+def test_where_arms_differ_in_much_only_what_is_not_the_default_is_told(tmp_path):
+    for name, more in (("a", {}), ("b", {"augment": "none"}), ("c", {"augment": "none", "inputs": "unit"})):
+        tiny.run(tmp_path / name, epochs=1, lanes=tiny.lanes(0), **more)
+    names = [arm.name for arm in gather(arms_of(find_runs([tmp_path])))]
+    assert names == ["cnn on bars", "cnn on bars, augment none", "cnn on bars, augment none, inputs unit"]
+
+
+def test_many_remarks_are_folded(tmp_path):
+    for seed in range(5):
+        tiny.run(tmp_path / str(seed), epochs=1, seed=seed, lanes=tiny.lanes(0))
+        (tmp_path / str(seed) / "result.json").unlink()
+    assert "<summary>5 remarks</summary>" in make([tmp_path]).page
+    shutil.rmtree(tmp_path / "4")
+    page = make([tmp_path]).page
+    assert "Not all is there" in page
+    assert "remarks</summary>" not in page
+
+
 # Searches
 
 

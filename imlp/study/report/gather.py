@@ -18,9 +18,11 @@ from imlp.study.report.weights import first_layer
 from imlp.study.scores import Arm, constant_alpha, sample_deviation
 from imlp.study.two_lines import fit_v
 from imlp.train.callbacks import Row
-from imlp.train.config import Lane
+from imlp.train.config import Config, Lane
 from imlp.train.run_folder import RunFolder
 from imlp.train.run_reader import RUN_AGAIN, read_json
+
+NOT_TOLD = ("network", "data", "seed", "lanes", "products")  # a name says it anyway, or runs of an arm differ in it
 
 
 def experiments(folders: Iterable[Path]) -> list[dict[str, Any]]:
@@ -72,21 +74,16 @@ def _implied_points(outcomes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _names(arms: Sequence[Arm]) -> list[str]:
-    """Network and data, and whatever else tells the arms apart."""
+    """Network and data, and whatever else tells the arms apart; where that is much, only what is not the default."""
     configs = [arm.config for arm in arms]
-    fields = [f for f in dataclasses.fields(configs[0]) if f.metadata["changes_result"]] if configs else []
-    apart = [
-        f.name
-        for f in fields
-        if f.name not in ("network", "data", "seed", "lanes") and len({getattr(c, f.name) for c in configs}) > 1
-    ]
-    return [
-        ", ".join([
-            f"{c.network_name} on {Path(c.data).name}",
-            *(f"{name.replace('_', ' ')} {shown(getattr(c, name))}" for name in apart),
-        ])
-        for c in configs
-    ]  # fmt: skip
+    fields = [f for f in dataclasses.fields(Config) if f.metadata["changes_result"] and f.name not in NOT_TOLD]
+    apart = [f for f in fields if len({getattr(c, f.name) for c in configs}) > 1]
+
+    def told(config: Config) -> list[str]:
+        own = [f for f in apart if len(apart) == 1 or getattr(config, f.name) != f.default]
+        return [f"{f.name.replace('_', ' ')} {shown(getattr(config, f.name))}" for f in own]
+
+    return [", ".join([f"{c.network_name} on {Path(c.data).name}", *told(c)]) for c in configs]
 
 
 def _identifier(name: str, taken: set[str]) -> str:

@@ -24,7 +24,7 @@ DRAWN = (  # what the script needs of a model
     "title", "alpha", "prior", "mean", "std", "epochs", "accuracy", "spread", "seeds", "layers", "random", "parts",
     "distance", "shade", "series",
 )  # fmt: skip
-FEW = 4  # models that fit into one sentence
+FEW = 4  # models that fit into one sentence, and remarks that need not be folded
 EXPLAINED = (
     "A dense layer W is moved towards the dense form W<sub>P</sub> of a structured one, the prior: "
     "W &larr; (1 &minus; &alpha;) W + &alpha; W<sub>P</sub>. A lane is one such network with its alpha; an arm holds "
@@ -178,7 +178,8 @@ def _overview(
         own = [arm for arm in arms if search.holds(arm)]
         rows.append(_line(search.id, search.name, "" if search.finished else "unfinished", own, None))
     for arm in alone:
-        rows.append(_line(arm.id, arm.name, "", [arm], counts(arm.verdicts) if arm.verdicts else None))
+        about = "" if any(run.finished for run in arm.runs) else "unfinished"
+        rows.append(_line(arm.id, arm.name, about, [arm], counts(arm.verdicts) if arm.verdicts else None))
     heads = "".join(
         f'<th scope="col" class="number" title="{name}"><span aria-hidden="true">{mark}</span>'
         f'<span class="hidden">{name}</span></th>'
@@ -210,10 +211,12 @@ def _line(to: str, title: str, about: str, arms: Sequence[ArmData], judged: tupl
 def _warnings(arms: Sequence[ArmData], searches: Sequence[SearchData]) -> list[str]:
     found = [text for arm in arms for text in arm.warnings]
     found += [f"{search.name} is unfinished; {RESUME}" for search in searches if not search.finished]
-    lines = "".join(f"<li>{escape(text)}</li>" for text in found)
-    return [f"<aside class='warning' aria-label='Warnings'><h2>Not all is there</h2><ul>{lines}</ul></aside>"] * (
-        lines != ""
-    )
+    if not found:
+        return []
+    content = f"<ul>{''.join(f'<li>{escape(text)}</li>' for text in found)}</ul>"
+    if len(found) > FEW:
+        content = f"<details><summary>{len(found)} remarks</summary>{content}</details>"
+    return [f"<aside class='warning' aria-label='Warnings'><h2>Not all is there</h2>{content}</aside>"]
 
 
 def _json(value: Any) -> str:
