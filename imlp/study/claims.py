@@ -132,7 +132,7 @@ def judge(
         needed = settings.pop("needs", "")
         lack = lacking(needed) if needed and arms else ""
         for every in (_cadences(arms) if _is_open(kind, settings) else None) or ("",):
-            title = f"{text} (every {every})" if every else text
+            title = _with_cadence(text, every)
             try:
                 verdict, because = CLAIMS[kind](evidence, **_at_cadence(kind, settings, every))
                 if lack:
@@ -150,6 +150,16 @@ def judge(
 def _cadences(arms: Mapping[str, Arm]) -> list[str]:
     lanes = [score.lane for arm in arms.values() for score in arm.scores if score.lane]
     return list(dict.fromkeys(lane.every for lane in lanes if lane.is_mixed_repeatedly))
+
+
+def _with_cadence(text: str, every: str) -> str:
+    """
+    >>> _with_cadence("it dips (short runs)", "step"), _with_cadence("it dips", "epoch")
+    ('it dips (short runs, every step)', 'it dips (every epoch)')
+    """
+    if not every:
+        return text
+    return f"{text[:-1]}, every {every})" if text.endswith(")") else f"{text} (every {every})"
 
 
 def _is_open(kind: str, settings: Mapping[str, Any]) -> bool:

@@ -22,8 +22,8 @@ Table = tuple[list[str], list[list[str]]]  # the names of its columns, and its r
 
 def tables(runs: Sequence[Run]) -> dict[str, Table]:
     """`finished` and `stopped early`, each if there is anything to put into it."""
-    own = sorted((arm for arm in arms_of(runs) if _is_reading(arm.config)), key=lambda arm: _difference(arm.config))
-    usual = next((arm for arm in own if not _difference(arm.config)), None)
+    own = sorted((arm for arm in arms_of(runs) if _is_reading(arm.config)), key=lambda arm: differences(arm.config))
+    usual = next((arm for arm in own if not differences(arm.config)), None)
     found = {"finished": _finished(own), "stopped early": _stopped(own, usual)}
     return {name: table for name, table in found.items() if table[1]}
 
@@ -35,8 +35,12 @@ def _is_reading(config: Config) -> bool:
     return config.network == "cnn" and config.data == PAPER.data and enough and not lacking(whole, PAPER)
 
 
-def _difference(config: Config) -> list[str]:
-    """What is not the default, in words."""
+def differences(config: Config) -> list[str]:
+    """What is not the default of what the paper leaves open, in words.
+
+    >>> differences(Config(data="cifar10", augment="resized", crop_area="0.4,1", crop_aspect="1,1", inputs="unit"))
+    ['resized', 'area 0.4 to 1, aspect 1 to 1', 'pixels from 0 to 1']
+    """
     found = [config.augment] if config.augment != PAPER.augment else []
     if config.augment == "resized":
         found += [f"area {config.crop_area.replace(',', ' to ')}, aspect {config.crop_aspect.replace(',', ' to ')}"]
@@ -49,7 +53,7 @@ def _difference(config: Config) -> list[str]:
 
 
 def _named(config: Config) -> str:
-    return ", ".join(_difference(config)) or f"{PAPER.augment}, the default"
+    return ", ".join(differences(config)) or f"{PAPER.augment}, the default"
 
 
 def _finished(arms: Sequence[Arm]) -> Table:

@@ -43,9 +43,10 @@ def page(folder: Path, found: Sequence[Record]) -> str:
         *_readings(found, given.get("reading", "")),
         "## What was judged, and what cannot be told yet",
         RULE,
-        _open(found),
-        *(_note(folder, record, notes.get(record.name, {})) for record in found),
+        _open(found, notes),
+        *(_note(folder, record, notes.get(record.name, {})) for record in found if not record.lacking),
         *([given["missing"].strip()] if "missing" in given else []),
+        *(_short(folder, [record for record in found if record.lacking], notes)),
         "## The numbers",
         ABOUT,
         *(_numbers(record) for record in found),
@@ -73,7 +74,8 @@ def _findings(folder: Path, given: Sequence[dict[str, Any]], known: Sequence[Rec
                 raise ConfigError(f"{problem}, which is now: {now}", "say what the runs say")
             evidence.append(f"- *{verdict['verdict']}*: {verdict['claim']} (`{rest['record']}`). {_sentence(verdict)}")
         picture = f"![{finding.get('alt', finding['says'])}]({finding['figure']})"
-        found += [f"**{finding['says']}**", picture, "\n".join(evidence)]
+        said = f"**{finding['says']}** {finding.get('more', '').strip()}".strip()
+        found += [said, picture, "\n".join(evidence)]
     if not given:
         decided = [(r.name, v) for r in known for v in r.verdicts if v["verdict"] != UNKNOWN]
         found = [f"- *{v['verdict']}*: {v['claim']} (`{name}`). {_sentence(v)}" for name, v in decided]
@@ -114,16 +116,27 @@ def _readings(found: Sequence[Record], chosen: str) -> list[str]:
     return parts
 
 
-def _open(found: Sequence[Record]) -> str:
+def _open(found: Sequence[Record], notes: dict[str, Any]) -> str:
     rows = []
     for record in found:
         verdicts = [verdict["verdict"] for verdict in record.verdicts]
         counts = [str(verdicts.count(which)) for which in ("holds", "fails", UNKNOWN)]
-        title = record.outcomes[0]["title"] if record.said else "runs without an experiment"
-        ended = any(run.result for run in record.runs)
-        lacks = record.lacking or ("nothing: the paper's setting" if ended else "an end: they were stopped early")
-        rows.append([record.name, title, *counts, lacks])
+        title = record.outcomes[0]["title"] if record.said else notes.get(record.name, {}).get("title", "")
+        rows.append([record.name, title, *counts, _lacking(record)])
     return _table(["runs", "what they ask", "hold", "fail", "cannot tell", "they lack"], rows)
+
+
+def _lacking(record: Record) -> str:
+    """What its runs lack of the paper's setting, and how they read what the paper leaves open."""
+    if not any(run.result for run in record.runs):
+        return "an end: they were stopped early"
+    read_as = ", ".join(readings.differences(record.runs[0].config))
+    return record.lacking or ("nothing" + (f", read as {read_as}" if read_as else ""))
+
+
+def _short(folder: Path, found: Sequence[Record], notes: dict[str, Any]) -> list[str]:
+    told = list(filter(None, (_note(folder, record, notes.get(record.name, {})) for record in found)))
+    return ["## What short runs show", *told] if told else []
 
 
 def _note(folder: Path, record: Record, about: dict[str, str]) -> str:
