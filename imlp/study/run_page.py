@@ -45,7 +45,8 @@ def run_page(run: Run) -> str:
     parameters = (run.result or {}).get("parameters", {})
     config = run.config
     cadence = {"epoch": "after every epoch", "step": "after every step"}
-    often = sorted({cadence.get(lane.every, f"every {lane.every} steps") for lane in config.lanes})
+    mixed = [lane for lane in config.lanes if lane.is_mixed_repeatedly]
+    often = sorted({cadence.get(lane.every, f"every {lane.every} steps") for lane in mixed}) or ["at most once"]
     explained = (
         "A plain MLP multiplies by a matrix W with no idea what a picture is. Every structured layer is a matrix too, "
         f"W<sub>P</sub>; here of {MEANING.get(config.network, 'the prior')}. While both train on the same pictures, W "
@@ -86,7 +87,7 @@ def _name(run: Run, row: dict[str, Any], prior: str) -> str:
 
 def _lead(rows: Sequence[dict[str, Any]], names: dict[Any, str], prior: str) -> str:
     """The ends in one sentence: the network without structure, the one with most, and the prior."""
-    percent = {row["lane"]: f"{100 * row['test_accuracy']:.0f} %" for row in rows}
+    percent = {row["lane"]: f"{100 * row['test_accuracy']:.1f} %" for row in rows}
     lanes = [row["lane"] for row in rows if row["lane"] != "prior"]
     of_prior = f" The {escape(prior)} itself gets {percent['prior']}." if "prior" in percent else ""
     if len(lanes) < 2:

@@ -48,6 +48,10 @@ def html(
     several = len(experiments) + len(searches) + len(alone) > 1
     title = _title(alone, experiments, searches, names)
     lead = _lead(arms, finding)
+
+    def heading(name: str) -> str:
+        return name if several else "Results"  # one section alone would repeat the title
+
     body = [_header(title, arms, experiments, lead, finding)]
     if several:
         body += [_lead_figure(lead, arms, files)] if lead else []
@@ -55,13 +59,15 @@ def html(
     body += _warnings(arms, searches)
     for n, experiment in enumerate(experiments, start=1):
         content = experiment_content(n, experiment, arms, owner, searches, files)
-        body.append(section("experiment", f"experiment{n}", experiment["title"], content, opened=not several))
+        body.append(section("experiment", f"experiment{n}", heading(experiment["title"]), content, opened=not several))
     for search in searches:
         name = f"{search.name}{'' if search.finished else ' (unfinished)'}"
-        body.append(section("search", search.id, name, search_section(search, arms, files), opened=not several))
+        body.append(
+            section("search", search.id, heading(name), search_section(search, arms, files), opened=not several)
+        )
     for arm in alone:
         content = arm_content(arms.index(arm), arm, searches, files)
-        body.append(section("arm", arm.id, arm.name, content, opened=not several))
+        body.append(section("arm", arm.id, heading(arm.name), content, opened=not several))
     return Template((here / "page.html").read_text("utf-8")).substitute(
         title=escape(title),
         style=(here / "page.css").read_text("utf-8"),

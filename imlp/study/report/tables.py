@@ -216,16 +216,20 @@ def pairs(arm: ArmData, what: str, title: str, rows: Sequence[tuple[str, str]]) 
 
 
 def experiment(number: int, found: dict[str, Any]) -> Table:
-    """Ours beside the paper's."""
+    """Ours beside the paper's; without the columns that would be empty."""
+    intervals = any(row.get("interval") for row in found["table"])
+    compared = any(row["difference"] is not None for row in found["table"])
     columns = [
         Column("arm"), Column("model"), Column("mean, %", "percent"), Column("std", "percent"),
-        Column("95 % from", "percent"), Column("to", "percent"), Column("n", "count"),
-        Column("paper, %", "percent"), Column("paper's std", "percent"), Column("difference", "difference"),
+        *([Column("95 % from", "percent"), Column("to", "percent")] if intervals else []), Column("n", "count"),
+        Column("paper, %", "percent"), Column("paper's std", "percent"),
+        *([Column("difference", "difference")] if compared else []),
     ]  # fmt: skip
     rows = [
         [
-            *(row[key] for key in ("arm", "model", "mean", "std")), *(row.get("interval") or (None, None)),
-            *(row[key] for key in ("n", "paper", "paper_std", "difference")),
+            *(row[key] for key in ("arm", "model", "mean", "std")),
+            *((row.get("interval") or (None, None)) if intervals else ()),
+            *(row[key] for key in ("n", "paper", "paper_std", *(["difference"] if compared else []))),
         ]
         for row in found["table"]
     ]  # fmt: skip
