@@ -61,10 +61,8 @@ def html(
         content = experiment_content(n, experiment, arms, owner, searches, files)
         body.append(section("experiment", f"experiment{n}", heading(experiment["title"]), content, opened=not several))
     for search in searches:
-        name = f"{search.name}{'' if search.finished else ' (unfinished)'}"
-        body.append(
-            section("search", search.id, heading(name), search_section(search, arms, files), opened=not several)
-        )
+        name = heading(f"{search.name}{'' if search.finished else ' (unfinished)'}")
+        body.append(section("search", search.id, name, search_section(search, arms, files), opened=not several))
     for arm in alone:
         content = arm_content(arms.index(arm), arm, searches, files)
         body.append(section("arm", arm.id, heading(arm.name), content, opened=not several))
