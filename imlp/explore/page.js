@@ -433,11 +433,12 @@ function showAlpha() {
     state.coupling === "interpolate" ? "Test accuracy of a network trained with" : "For comparison, a network trained with interpolate,";
   by("alpha").setAttribute("aria-valuetext", `${knob === "g" ? "g" : "alpha"} ${round(state.alpha)}`);
   const svg = by("curve"), width = svg.clientWidth, height = 130, side = 8, foot = 6;
-  const top = Math.max(prior.accuracy, ...Object.values(curves).flat().map((point) => point.accuracy)) * 1.12;
+  const all = [prior.accuracy, ...Object.values(curves).flat().map((point) => point.accuracy)];
+  const low = Math.floor(10 * Math.min(...all) - 0.2) / 10, high = Math.ceil(10 * Math.max(...all) + 0.2) / 10;  // whole tens of per cent
   const x = (alpha) => side + Math.cbrt(alpha) * (width - 2 * side);
-  const y = (accuracy) => height - foot - (accuracy / top) * (height - foot);
+  const y = (accuracy) => height - foot - ((accuracy - low) / (high - low)) * (height - foot);
   const parts = [
-    element("line", { class: "axis", x1: 0, x2: width, y1: y(0), y2: y(0) }),
+    element("line", { class: "axis", x1: 0, x2: width, y1: y(low), y2: y(low) }),
     element("line", { class: "prior", x1: 0, x2: width, y1: y(prior.accuracy), y2: y(prior.accuracy) }),
     element("line", { class: "at", x1: x(state.alpha), x2: x(state.alpha), y1: 0, y2: height }),
   ];
@@ -464,7 +465,7 @@ function showAlpha() {
     `The accuracies were measured with networks trained for each point; they are not computed on this page. They are the paper's figure 2 ` +
     `as far as it is on record: CIFAR-10, ${what}. The prior is a CNN with ${parameters.prior.toLocaleString("en")} parameters; MLPs with ` +
     `${parameters.dense.toLocaleString("en")} parameters were trained beside it and mixed with it. ± is the standard deviation over ` +
-    `seeds. Points are connected by straight lines. The slider is the cube root of alpha, because most changes happen at small alphas. ` +
+    `seeds. Points are connected by straight lines; the axis goes from ${Math.round(100 * low)} to ${Math.round(100 * high)} %. The slider is the cube root of alpha, because most changes happen at small alphas. ` +
     `The matrix shown here is a small one, coupled once with a random W (U of a pathway or gate); the curves are those of interpolate.`;
 }
 

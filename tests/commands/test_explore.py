@@ -538,7 +538,7 @@ def test_the_page_is_one_file_that_asks_for_nothing(file):
 def test_the_asset_is_figure_2_of_the_record():
     """Better runs were collected if this fails: `python -m imlp.explore.measure` takes them over."""
     assert measure.summary(ROOT / "results") == ACCURACY
-    assert set(ACCURACY["curves"]) == {"step", "epoch"}
+    assert "step" in ACCURACY["curves"]
     for points in ACCURACY["curves"].values():
         alphas = [point["alpha"] for point in points]
         assert alphas == sorted(alphas)
