@@ -191,22 +191,31 @@ def _verdicts(record: Record) -> str:
 
 
 def _origins(found: Sequence[Record], notes: dict[str, Any]) -> str:
+    """A row for each experiment, and for each run of a record without one."""
     rows = []
     for record in found:
-        run, env, config = record.runs[0], record.runs[0].env, record.runs[0].config
-        command = record.said["command"] if record.said else env.get("command", "")
-        command = f"python {command}" if command.startswith("cli.py") else command
-        times = duration(60 * max(1, round(sum(one.seconds for one in record.runs) / 60)))
-        versions = [str(env.get(key, "")) for key in ("python", "torch", "numpy")]
-        commit = notes.get(record.name, {}).get("commit", "")
-        images = f"{config.train_size:,}" if config.train_size else "all"
-        started = str(env.get("started", ""))[:10]
-        rows.append([
-            record.name, f"`{command}`", started, times, str(run.config.epochs), images, commit,
-            f"{env.get('system', '')}, {env.get('threads', '')} threads", *versions,
-        ])  # fmt: skip
+        about = notes.get(record.name, {})
+        for runs in [record.runs] if record.said else [[run] for run in record.runs]:
+            run, env = runs[0], runs[0].env
+            own = run.folder.name
+            name = record.name if record.said or len(record.runs) == 1 else f"{record.name}/{own}"
+            command = record.said["command"] if record.said else env.get("command", "")
+            command = f"python {command}" if command.startswith("cli.py") else command
+            times = duration(60 * max(1, round(sum(one.seconds for one in runs) / 60)))
+            images = f"{run.config.train_size:,}" if run.config.train_size else "all"
+            rows.append([
+                name, f"`{command}`", str(env.get("started", ""))[:10], times, str(run.config.epochs), images,
+                about.get("commits", {}).get(own, about.get("commit", "")), _machine(env),
+                *(str(env.get(key, "")) for key in ("python", "torch", "numpy")),
+            ])  # fmt: skip
     titles = ["runs", "command", "began", "wall time", "epochs", "images", "commit", "machine"]
     return _table([*titles, "Python", "torch", "NumPy"], rows)
+
+
+def _machine(env: dict[str, Any]) -> str:
+    threads = env.get("threads")
+    parts = [env.get("system"), env.get("processor"), threads and f"{threads} thread{'s' * (threads != 1)}"]
+    return ", ".join(str(part) for part in parts if part)
 
 
 def _sentence(verdict: dict[str, str]) -> str:
