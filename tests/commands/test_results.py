@@ -1,6 +1,5 @@
 """`results`: the record holds what the runs produced, and a page that says something different is noticed."""
 
-import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ from typer.testing import CliRunner
 from imlp.cli import app
 from imlp.study import figure2
 from imlp.study.distance import lacking
+from imlp.study.scores import arms_of
 from imlp.train.config import Config
 from imlp.train.run_reader import find_runs
 
@@ -138,22 +138,35 @@ def test_a_page_of_somebody_else_is_left_alone(record):
 
 
 def test_figure_2_is_drawn_from_the_best_evidence():
-    """The short runs have a curve, and the paper's setting does not yet; with enough alphas it comes first."""
+    """Runs at the paper's setting come before short ones with more alphas, and only they have the paper's points."""
     runs = find_runs([ROOT / "results"])
-    arm = figure2.best_arm(runs)
+    arm, short = figure2.best_arm(runs), figure2.best_arm([run for run in runs if is_short(run)])
+    assert (figure2.lacking(arm), figure2.lacking(short)) == ("", "1,580 of 39,100 steps")
     made = figure2.points(arm)
-    assert {len(curve) for curve in made["curves"].values()} >= {10}
+    for curve in made["curves"].values():
+        assert (curve[0]["alpha"], len(curve) > figure2.FEWEST) == (0, True)
     prior = arm.score(None)
     assert made["prior"] == {
         "alpha": None, "accuracy": prior.mean / 100, "std": prior.std and prior.std / 100, "n": prior.n,
     }  # fmt: skip
-    long = [run for run in runs if not lacking(run.config, Config(data="cifar10")) and run.config.network == "cnn"]
-    assert figure2.best_arm(long[:1]) is None or not figure2.lacking(arm)
-    paper = dataclasses.replace(arm.runs[0], config=Config(data="cifar10", lanes=arm.runs[0].config.lanes))
-    better = figure2.best_arm([*runs, paper])
-    assert figure2.described(better) == "100 epochs, the paper's setting, 1 seed"
-    labels = [figure2.figure(one).axes[0].get_legend_handles_labels()[1] for one in (arm, better)]
-    assert ["the paper" in own for own in labels] == [not figure2.lacking(arm), True]
+    assert "the paper's setting" in figure2.described(arm)
+    labels = [figure2.figure(one).axes[0].get_legend_handles_labels()[1] for one in (arm, short)]
+    assert ["the paper" in own for own in labels] == [True, False]
+
+
+def is_short(run) -> bool:
+    return run.config.network == "cnn" and bool(lacking(run.config, Config(data="cifar10")))
+
+
+def test_runs_of_either_precision_make_one_curve():
+    """Where a seed has a model in both, that in full precision counts."""
+    runs = [run for run in find_runs([ROOT / "results"]) if run.folder.parent.name == "cnn-paper"]
+    (arm,) = arms_of(runs)
+    assert {run.config.products for run in arm.runs} == {"full", "bfloat16"}
+    full = [run for run in runs if run.config.products == "full"]
+    (expected,) = (row["test_accuracy"] for run in full for row in run.result["models"] if row["lane"] == "prior")
+    assert arm.score(None).by_seed == {0: 100 * expected}
+    assert figure2.described(arm).endswith("in part with products in bfloat16")
 
 
 def test_the_record_of_this_repository_is_true():
