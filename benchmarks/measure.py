@@ -70,7 +70,7 @@ def run(main: Callable[..., None]) -> None:
 def _check_option(name: str, value: Any) -> None:
     option = f"--{name.replace('_', '-')}"
     for number in value if isinstance(value, list) else [value]:
-        if isinstance(number, int) and not LEAST.get(name, 1) <= number <= MOST:
+        if type(number) is int and not LEAST.get(name, 1) <= number <= MOST:
             raise ConfigError(f"{option} is {number}", f"give {LEAST.get(name, 1)} to {MOST:,}")
     if name == "device":
         try:

@@ -300,3 +300,24 @@ def test_benchmarks_refuse_numbers_that_measure_nothing():
         assert done.returncode == 2
         assert re.fullmatch("error: [^\n]*\n", done.stderr)
         assert match in done.stderr
+
+
+FLAG = """
+import sys
+sys.path.insert(0, "benchmarks")
+from measure import run
+
+def main(repeats: int = 3, only_some: bool = False) -> None:
+    print("measured", repeats, only_some)
+
+run(main)
+"""
+
+
+@pytest.mark.parametrize(("given", "printed"), [([], "measured 3 False"), (["--only-some"], "measured 3 True")])
+def test_a_benchmark_may_have_flags(given, printed):
+    """`bench step` was refused without its flag: False is an int, and below 1."""
+    needs("accel")
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", FLAG, *given], cwd=root, capture_output=True, text=True)
+    assert done.stdout.strip() == printed, done.stderr
