@@ -121,7 +121,8 @@ def test_neither_backend_has_a_name_that_the_interface_lacks():
     assert sorted(accel.__all__) == sorted([*PUBLIC, "describe"])  # only accel has paths to choose from
 
 
-PATHS = {f"{name}.py" for name in ("diagonals", "entries", "kernels", "lanes", "products", "rows", "views")}
+NAMES = ("diagonals", "entries", "kernels", "lanes", "precision", "products", "rows", "views")
+PATHS = {f"{name}.py" for name in NAMES}
 
 
 def test_the_files_of_accel_mirror_the_references():
