@@ -1,4 +1,4 @@
-"""Which reading of the paper: the CNN pair on CIFAR-10 with each setting that it leaves open, beside its numbers.
+"""Which reading of the paper: its networks on CIFAR-10 with each setting that it leaves open, beside its numbers.
 
 Runs of the paper's length are compared with the paper, in its standard deviations. Runs that were stopped early are
 compared with the default setting after the same epoch.
@@ -13,8 +13,14 @@ from imlp.study.scores import Arm, arms_of
 from imlp.train.config import Config, Lane
 from imlp.train.run_reader import Run
 
-EXPERIMENT, PAPER = "table1-cnn", Config(data="cifar10")
-MODELS = {"S-CNN": None, "S-MLP": Lane(alpha="0"), "alpha 0.01": Lane(alpha="0.01", every="step")}
+PAPER = Config(data="cifar10")
+TABLES = {"cnn": "table1-cnn", "mixer": "table1-mixer"}  # by network: the experiment with the paper's numbers
+MODELS = {  # by name: the network that it belongs to, and its lane; None: the prior
+    "S-CNN": ("cnn", None),
+    "S-MLP": ("cnn", Lane(alpha="0")),
+    "alpha 0.01": ("cnn", Lane(alpha="0.01", every="step")),
+    "MLP-Mixer": ("mixer", None),
+}
 IMAGES, SHARE = 50_000, 0.9  # to train on; and of these at least, for a run to be a reading
 
 Table = tuple[list[str], list[list[str]]]  # the names of its columns, and its rows
@@ -23,16 +29,16 @@ Table = tuple[list[str], list[list[str]]]  # the names of its columns, and its r
 def tables(runs: Sequence[Run]) -> dict[str, Table]:
     """`finished` and `stopped early`, each if there is anything to put into it."""
     own = sorted((arm for arm in arms_of(runs) if _is_reading(arm.config)), key=lambda arm: differences(arm.config))
-    usual = next((arm for arm in own if not differences(arm.config)), None)
-    found = {"finished": _finished(own), "stopped early": _stopped(own, usual)}
-    return {name: table for name, table in found.items() if table[1]}
+    found = {"finished": _finished(own), "stopped early": _stopped(own)}
+    return {name: _without_empty_columns(table) for name, table in found.items() if table[1]}
 
 
 def _is_reading(config: Config) -> bool:
     """Whether it is the paper's setting but for what is open, and perhaps for a few images."""
     whole = dataclasses.replace(config, train_size=None)
     enough = config.train_size is None or config.train_size >= SHARE * IMAGES
-    return config.network == "cnn" and config.data == PAPER.data and enough and not lacking(whole, PAPER)
+    paper = dataclasses.replace(PAPER, network=config.network)
+    return config.network in TABLES and config.data == PAPER.data and enough and not lacking(whole, paper)
 
 
 def differences(config: Config) -> list[str]:
@@ -49,6 +55,7 @@ def differences(config: Config) -> list[str]:
     found += [f"{images:,} images"] if images != IMAGES else []
     options = dict(config.options)
     found += [f"norms after layers {' and '.join(map(str, options['activated']))}"] if "activated" in options else []
+    found += ["the Mixer not residual"] if options.get("residual") is False else []
     return found
 
 
@@ -57,33 +64,42 @@ def _named(config: Config) -> str:
 
 
 def _finished(arms: Sequence[Arm]) -> Table:
-    stated = experiments.read_experiment(EXPERIMENT).paper(PAPER.data)
-    paper = {"prior" if row["lane"] is None else row["lane"]["alpha"]: row for row in stated}
-    columns, rows = ["reading"], []
-    for name in MODELS:
-        columns += [name, "from the paper, in its std"]
-    for arm in arms:
-        cells = [_named(arm.config)]
-        for lane in MODELS.values():
-            score, theirs = arm.score(lane), paper["prior" if lane is None else lane.alpha]
+    """A row for each reading, with the models of all networks, and one for the paper."""
+    columns, last = ["reading"], ["the paper"]
+    rows = {name: [name] for name in map(_named, (arm.config for arm in arms))}
+    for model, (network, lane) in MODELS.items():
+        paper = experiments.read_experiment(TABLES[network]).paper(PAPER.data)
+        theirs = next(row for row in paper if row["lane"] == (None if lane is None else {"alpha": lane.alpha}))
+        columns += [model, "from the paper, in its std"]
+        last += [f"{theirs['value']:.1f}", ""]
+        own = {_named(arm.config): arm.score(lane) for arm in arms if arm.config.network == network}
+        for name, cells in rows.items():
+            score = own.get(name)
             cells.append(f"{score.mean:.1f}" if score else "")
             cells.append(f"{(score.mean - theirs['value']) / theirs['std']:+.1f}" if score else "")
-        if any(cells[1:]):
-            rows.append(cells)
-    last = [cell for key in ("prior", "0", "0.01") for cell in (f"{paper[key]['value']:.1f}", "")]
-    return columns, [*rows, ["the paper", *last]] if rows else []
+    found = [cells for cells in rows.values() if any(cells[1:])]
+    return columns, [*found, last] if found else []
 
 
-def _stopped(arms: Sequence[Arm], usual: Arm | None) -> Table:
-    columns = ["reading", "epoch", *MODELS, "S-CNN with the default", "S-MLP with the default"]
-    rows = []
+def _stopped(arms: Sequence[Arm]) -> Table:
+    """A row for each run, beside the default setting of its own network."""
+    usual = {arm.config.network: arm for arm in arms if not differences(arm.config)}
+    columns, rows = ["reading", "epoch", *MODELS, "S-CNN with the default", "S-MLP with the default"], []
     for arm in arms:
         for run in (run for run in arm.runs if run.result is None and run.rows):
-            epoch = max(row["epoch"] for row in run.rows)
-            own = [_accuracy(run, lane, epoch) for lane in MODELS.values()]
-            beside = [_of_arm(usual, lane, epoch) for lane in (None, Lane(alpha="0"))]
-            rows.append([_named(run.config), str(epoch), *own, *beside])
+            epoch, network = max(row["epoch"] for row in run.rows), run.config.network
+            own = [_accuracy(run, lane, epoch) if network == of else "" for of, lane in MODELS.values()]
+            beside = [_of_arm(usual.get("cnn"), lane, epoch) for lane in (None, Lane(alpha="0")) if network == "cnn"]
+            rows.append([_named(run.config), str(epoch), *own, *(beside or ["", ""])])
     return columns, rows
+
+
+def _without_empty_columns(table: Table) -> Table:
+    """Without the models that no run has; the paper's row, the last of the finished ones, does not count."""
+    columns, rows = table
+    ours = [row for row in rows if row[0] != "the paper"]
+    kept = [k for k in range(len(columns)) if any(row[k] for row in ours)]
+    return [columns[k] for k in kept], [[row[k] for k in kept] for row in rows]
 
 
 def _of_arm(arm: Arm | None, lane: Lane | None, epoch: int) -> str:
