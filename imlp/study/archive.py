@@ -21,6 +21,8 @@ SAID = {"name": str, "budget": str, "command": str, "arms": [{"name": str, "key"
 JUDGED_BY = {  # whose claims and numbers stand beside those of runs without an experiment
     "cnn": ("table1-cnn", "figure2-cnn", "decay"),
     "mixer": ("table1-mixer", "figure2-mixer"),
+    "mlp1": ("first-layer",),
+    "mlp2": ("first-layer",),
 }
 
 
@@ -73,8 +75,8 @@ def implied(arm: Arm) -> list[dict[str, Any]]:
     for name in JUDGED_BY.get(arm.config.network, ()):
         experiment = experiments.read_experiment(name)
         if arm.scores and experiment.paper(arm.config.data):
-            (only,) = (one["name"] for one in experiment.content["arms"])
-            found.append(experiment.outcome({only: arm}, budget="", command=""))
+            own = next(plan.name for plan in experiment.plans("paper") if plan.base.network == arm.config.network)
+            found.append(experiment.outcome({own: arm}, budget="", command=""))
     return found
 
 

@@ -195,6 +195,7 @@ def test_help_shows_what_a_command_takes():
         (["wrong.toml"], "is not an experiment"),
         (["nameless.toml"], "'name' is missing or wrong"),
         (["seedless.toml"], "give a whole number"),
+        (["spread.toml"], "assumed_std is 'wide'; give a number"),
         (["figure2-cnn", "--seeds", "0"], "equal to 1"),
     ],
 )
@@ -202,6 +203,7 @@ def test_mistakes_are_explained(data, arguments, message):
     Path("wrong.toml").write_text("title = 'x'\n")
     Path("nameless.toml").write_text(OWN.format(data=data, options="{}").replace('name = "mine"', ""))
     Path("seedless.toml").write_text(OWN.format(data=data, options="{}").replace("seeds = 2", 'seeds = "x"'))
+    Path("spread.toml").write_text('assumed_std = "wide"\n' + OWN.format(data=data, options="{}"))
     result = run("reproduce", *arguments)
     assert result.exit_code == 2
     assert message in result.stderr

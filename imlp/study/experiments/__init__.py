@@ -19,7 +19,7 @@ from imlp.train.lane import lanes_of, with_epochs
 
 FOLDER = Path(__file__).parent
 BUDGETS = ("smoke", "short", "paper")
-KEYS = ("title", "asks", "settings", "arms", "budgets", "paper", "claims")
+KEYS = ("title", "asks", "assumed_std", "settings", "arms", "budgets", "paper", "claims")
 OF_ARM = ("name", "alphas", "every", "more", "settings", *BUDGETS)  # a budget's: settings of the arm there
 OF_BUDGET = ("seeds", "alphas", "every", "settings")
 
@@ -103,11 +103,13 @@ class Experiment:
 
     def judge(self, arms: Mapping[str, Arm]) -> list[Verdict]:
         """A verdict on each claim, by runs that are what it needs."""
-        deviations = [row["std"] for row in self.paper(_data(arms)) if row["std"] is not None]
         claims = self.content.get("claims", ())
-        return judge(
-            claims, arms, lacking=lambda needed: self.lacking(arms, needed), assumed=max(deviations, default=None)
-        )
+        return judge(claims, arms, lacking=lambda needed: self.lacking(arms, needed), assumed=self.assumed_std(arms))
+
+    def assumed_std(self, arms: Mapping[str, Arm]) -> float | None:
+        """The largest standard deviation that the paper reports for these models, or the one that the file names."""
+        deviations = [row["std"] for row in self.paper(_data(arms)) if row["std"] is not None]
+        return max(deviations, default=self.content.get("assumed_std"))
 
     def lacking(self, arms: Mapping[str, Arm], budget: str = "paper") -> str:
         """What the runs lack of a budget's setting ("790 of 39,100 steps"); nothing if they have it."""
@@ -132,6 +134,8 @@ def read_experiment(name: str) -> Experiment:
     try:
         for key in content:
             known(key, KEYS, "key")
+        if not isinstance(content.get("assumed_std", 0), (int, float)):
+            raise ConfigError(f"assumed_std is {content['assumed_std']!r}", "give a number")
         for arm in content["arms"]:
             arm["name"], arm["alphas"]
             for key in arm:
