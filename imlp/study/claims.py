@@ -131,10 +131,14 @@ def judge(
         text, kind = settings.pop("claim"), known(settings.pop("kind"), CLAIMS, "kind of claim")
         needed = settings.pop("needs", "")
         lack = lacking(needed) if needed and arms else ""
-        for every in (_cadences(arms) if _is_open(kind, settings) else None) or ("",):
+        usual = {"every": "step"} if kind in OF_A_CADENCE else {}
+        versions = {every: _at_cadence(kind, settings, every) for every in _cadences(arms)}
+        if not versions or settings in versions.values():  # nothing is mixed again and again, or it says how often
+            versions = {"": usual | settings}
+        for every, version in versions.items():
             title = _with_cadence(text, every)
             try:
-                verdict, because = CLAIMS[kind](evidence, **_at_cadence(kind, settings, every))
+                verdict, because = CLAIMS[kind](evidence, **version)
                 if lack:
                     verdict, because = UNKNOWN, f"{lack}; so far: {because}"
             except _Missing as missing:
@@ -162,32 +166,18 @@ def _with_cadence(text: str, every: str) -> str:
     return f"{text[:-1]}, every {every})" if text.endswith(")") else f"{text} (every {every})"
 
 
-def _is_open(kind: str, settings: Mapping[str, Any]) -> bool:
-    """Whether a claim leaves open how often its lanes are mixed."""
-    named = [one for key in NAMING for one in _several(settings.get(key, ()))]
-    return (kind in OF_A_CADENCE and "every" not in settings) or any(_leaves_open(name) for name in named)
-
-
 def _at_cadence(kind: str, settings: Mapping[str, Any], every: str) -> dict[str, Any]:
-    """The settings of a claim with the cadence in each place that leaves it open; without one, that of a lane."""
+    """The settings of a claim with the cadence wherever they leave open how often a lane is mixed."""
 
-    def fixed(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {**value, "every": every} if every and _leaves_open(value) else value
-        return [fixed(one) for one in value]
+    def fixed(name: Any) -> Any:
+        if not isinstance(name, Mapping):
+            return [fixed(one) for one in name]
+        own = {key: value for key, value in name.items() if key not in ("arm", "relax_after")}
+        is_open = own and "every" not in own and from_mapping(Lane, own).every == "step"
+        return {**name, "every": every} if is_open else name
 
     own = {key: fixed(value) if key in NAMING else value for key, value in settings.items()}
-    return {"every": every or "step", **own} if kind in OF_A_CADENCE else own
-
-
-def _several(value: Any) -> Sequence[Mapping[str, Any]]:
-    return [value] if isinstance(value, Mapping) else value
-
-
-def _leaves_open(name: Mapping[str, Any]) -> bool:
-    """Whether `{arm, ...}` names a lane that is mixed again and again, and not how often."""
-    settings = {key: value for key, value in name.items() if key not in ("arm", "relax_after")}
-    return "every" not in settings and bool(settings) and from_mapping(Lane, settings).every == "step"
+    return {"every": every, **own} if kind in OF_A_CADENCE else own
 
 
 def _all(signs: Sequence[int]) -> str:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from imlp.errors import ConfigError
-from imlp.study import experiments
+from imlp.study import archive, experiments
 from imlp.study.claims import judge
 from imlp.study.distance import lacking
 from imlp.study.scores import Arm, Score
@@ -308,6 +308,22 @@ def test_a_difference_to_the_paper_needs_the_paper_s_setting():
         prior = outcome["table"][0]
         assert (prior["paper"], prior["difference"]) == (62.60, None if far else pytest.approx(62 - 62.60))
         assert {v["verdict"] for v in outcome["verdicts"]} == ({"cannot tell"} if far else {"holds", "cannot tell"})
+
+
+@pytest.mark.parametrize(("mixed", "expected"), [(70, "holds"), (56, "cannot tell"), (40, "fails")])
+def test_one_run_of_mlp_2_is_judged_by_what_table_5_says_of_it(mixed, expected):
+    """Without MLP-1, and with one seed: the paper gives no deviations there, so the file names the one to assume."""
+    alpha = Lane(alpha="1", every="step")
+    (run,) = arm([60], {Lane(alpha="0"): [55], alpha: [mixed]}).runs
+    config = Config(network="mlp2", data="cifar10", lanes=run.config.lanes)
+    (outcome,) = archive.implied(Arm((dataclasses.replace(run, config=config),)))
+    (found,) = archive.decided([outcome])
+    assert (found["verdict"], found["claim"]) == (
+        expected,
+        "alpha 1 in the wide first layer is above the plain MLP-2 (every step)",
+    )
+    assert "2.31, stands in" in found["because"]
+    assert [row["paper"] for row in outcome["table"]] == [None, 54.8, 73.7]
 
 
 def test_a_claim_with_a_wrong_setting_is_refused():
