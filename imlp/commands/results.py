@@ -8,7 +8,7 @@ import typer
 from imlp.commands.console import err, out
 from imlp.errors import ConfigError
 from imlp.files import check_path, read_text, write_whole
-from imlp.study import archive, figure2
+from imlp.study import archive, figure2, figure3
 from imlp.study.results_page import FINDINGS, MARK, page
 
 
@@ -25,7 +25,7 @@ def results(
     """Keep results on record: the small files of runs, and one page with what they show.
 
     The page opens with the findings of `findings.toml`, as long as the verdicts that they rest on stand; everything
-    else on it, and `figure2.png`, is computed from the files.
+    else on it, with `figure2.png` and `figure3.png`, is computed from the files.
 
     - `results --collect runs/figure2-cnn-short-cifar10`: add these runs to results/, and compute the page again
     - `results`: compute results/README.md again
@@ -53,7 +53,9 @@ def results(
         raise ConfigError(f"{folder / 'README.md'} was not written by this command", remedy)
     archive.update(folder)
     found = archive.records(folder)
-    figure2.write(folder, [run for record in found for run in record.runs])
+    for name, of in (("figure2", figure2), ("figure3", figure3)):
+        if (arm := of.best_arm([run for record in found for run in record.runs])) is not None:
+            figure2.write(folder, name, of.figure(arm))
     text = page(folder, found)
     with write_whole(folder / "README.md") as file:
         file.write(text.encode())

@@ -3,7 +3,7 @@
 The best evidence there is: runs at the paper's setting as soon as they have enough alphas, the longest ones until then.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +20,17 @@ FEWEST = 4  # alphas above 0 in one series, for it to be a curve
 
 def best_arm(runs: Sequence[Run]) -> Arm | None:
     """The runs that show the curve best, wherever they lie; None if none do."""
+    return best_evidence(runs, _alphas, FEWEST)
+
+
+def best_evidence(runs: Sequence[Run], points: Callable[[Arm], int], fewest: int) -> Arm | None:
+    """Of the arms with at least so many points: the paper's setting, then the most points, then the longest runs."""
 
     def rank(arm: Arm) -> tuple[Any, ...]:
-        return not lacking(arm), _alphas(arm), arm.config.epochs * (arm.config.train_size or 10**9)
+        return not lacking(arm), points(arm), arm.config.epochs * (arm.config.train_size or 10**9)
 
     own = [run for run in runs if (run.config.network, run.config.data) == ("cnn", DATA)]
-    return max((arm for arm in arms_of(own) if _alphas(arm) >= FEWEST), key=rank, default=None)
+    return max((arm for arm in arms_of(own) if points(arm) >= fewest), key=rank, default=None)
 
 
 def lacking(arm: Arm) -> str:
@@ -75,17 +80,11 @@ def _alphas(arm: Arm) -> int:
     return max((len(arm.scores_of(lanes)) for lanes in arm.series.values()), default=0)
 
 
-def write(folder: Path, runs: Sequence[Run]) -> list[str]:
-    """Draw `figure2.png` and `.svg` into a folder; their names, or nothing where there is no curve yet."""
+def write(folder: Path, name: str, figure: "Figure") -> None:
+    """Put a figure into a folder, as `name.png` and `name.svg`."""
     from imlp.files import write_whole
     from imlp.study.report.figures import written
 
-    arm = best_arm(runs)
-    if arm is None:
-        return []
-    names = []
-    for suffix, content in written(figure(arm)).items():
-        with write_whole(folder / f"figure2.{suffix}") as file:
+    for suffix, content in written(figure).items():
+        with write_whole(folder / f"{name}.{suffix}") as file:
             file.write(content)
-        names.append(f"figure2.{suffix}")
-    return names

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from imlp.errors import ConfigError
-from imlp.study import figure2, readings
+from imlp.study import figure2, figure3, readings
 from imlp.study.archive import Record, records
 from imlp.study.claims import UNKNOWN
 from imlp.study.cost import duration
@@ -39,7 +39,7 @@ def page(folder: Path, found: Sequence[Record]) -> str:
     parts = [
         f"{MARK}\n\n# Results",
         *_findings(folder, given.get("findings", []), found),
-        *_figure2(found),
+        *_paper_figures(found),
         *_readings(found, given.get("reading", "")),
         "## What was judged, and what cannot be told yet",
         RULE,
@@ -97,12 +97,13 @@ def _named(found: Iterable[Record], name: str, claim: str) -> dict[str, str] | N
     return next((verdict for verdict in own if verdict["claim"] == claim), None)
 
 
-def _figure2(found: Sequence[Record]) -> list[str]:
-    arm = figure2.best_arm([run for record in found for run in record.runs])
-    if arm is None:
-        return []
-    what = f"Accuracy against alpha with the CNN prior on CIFAR-10: {figure2.described(arm)}."
-    return ["## Figure 2, as far as it is on record", what, "![Accuracy against alpha](figure2.png)"]
+def _paper_figures(found: Sequence[Record]) -> list[str]:
+    runs, parts = [run for record in found for run in record.runs], []
+    for number, of, what in ((2, figure2, "Accuracy against alpha"), (3, figure3, "Alpha that decays over the epochs")):
+        if (arm := of.best_arm(runs)) is not None:
+            text = f"{what}, with the CNN prior on CIFAR-10: {figure2.described(arm)}."
+            parts += [f"## Figure {number}, as far as it is on record", text, f"![{what}](figure{number}.png)"]
+    return parts
 
 
 def _readings(found: Sequence[Record], chosen: str) -> list[str]:

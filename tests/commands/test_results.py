@@ -1,5 +1,6 @@
 """`results`: the record holds what the runs produced, and a page that says something different is noticed."""
 
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -8,10 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from imlp.cli import app
-from imlp.study import figure2
+from imlp.study import figure2, figure3
 from imlp.study.distance import lacking
 from imlp.study.scores import arms_of
-from imlp.train.config import Config
+from imlp.train.config import Config, Lane
 from imlp.train.run_reader import find_runs
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "train"))
@@ -152,6 +153,26 @@ def test_figure_2_is_drawn_from_the_best_evidence():
     assert "the paper's setting" in figure2.described(arm)
     labels = [figure2.figure(one).axes[0].get_legend_handles_labels()[1] for one in (arm, short)]
     assert ["the paper" in own for own in labels] == [True, False]
+
+
+def test_figure_3_has_every_schedule_and_the_paper_s_points_only_at_its_setting():
+    """Drawn as they stand on record, and as if short runs had the paper's length."""
+    short = figure3.best_arm([run for run in find_runs([ROOT / "results"]) if is_short(run)])
+    longer = [dataclasses.replace(run, config=with_length_of_the_paper(run.config)) for run in short.runs]
+    table4 = {0: 60.98, 1: 48.34, 2: 53.88, 4: 59.96}
+    for arm, paper in ((short, {}), (figure3.best_arm(longer), table4)):
+        assert bool(figure2.lacking(arm)) == (not paper)
+        left, right = figure3.figure(arm).axes
+        assert [label.get_text() for label in right.get_xticklabels()] == ["0", "1", "2", "4", "8"]
+        models = [None, Lane(alpha="0"), *figure3.LANES.values()]
+        ends = [line.get_ydata()[-1] for line in left.get_lines()]
+        assert ends == pytest.approx([arm.score(lane).mean for lane in models])
+        drawn = [one for one in right.containers if one.get_label() == "the paper"]
+        assert [value for one in drawn for value in one.lines[0].get_ydata()] == list(paper.values())
+
+
+def with_length_of_the_paper(config: Config) -> Config:
+    return dataclasses.replace(Config(data="cifar10"), lanes=config.lanes, seed=config.seed)
 
 
 def is_short(run) -> bool:
