@@ -65,9 +65,7 @@ COMMANDS = {
     "plot": Lazy(
         TRAIN, "plot:plot", "Draw a run: accuracy by epoch, and how much inductive bias each layer holds at the end."
     ),
-    "report": Lazy(
-        TRAIN, "report:report", "Put runs on one self-contained page that opens in any browser without a network."
-    ),
+    "report": Lazy(TRAIN, "report:report", "Put runs on one self-contained page that opens in any browser, offline."),
     "reproduce": Lazy(
         PAPER,
         "reproduce:reproduce",
@@ -81,13 +79,13 @@ COMMANDS = {
     "densify": Lazy(
         OWN,
         "densify:densify",
-        "Write a PyTorch model with dense layers in place of its convolutions: the same function, as matrices.",
+        "Turn the convolutions of a PyTorch model into dense layers: the same function, as matrices.",
     ),
     "data": Lazy(OWN, "data:app", "Data sets: list, fetch and verify them."),
     "export": Lazy(
         OWN,
         "export:export",
-        "Write a trained network. It maps images (N, channels, height, width) from 0 to 1 to logits.",
+        "Write a trained network. It maps images (N, channels, height, width), with values from 0 to 1, to logits.",
     ),
     "verify": Lazy(
         MACHINE,

@@ -39,10 +39,10 @@ def densify(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the table as JSON.")] = False,
 ) -> None:
-    """Write a PyTorch model with dense layers in place of its convolutions: the same function, as matrices.
+    """Turn the convolutions of a PyTorch model into dense layers: the same function, as matrices.
 
     Linear layers that serve many rows (tokens) become matrices too; everything else stays as it is. Shows each matrix
-    and how much the two models differ on random images. Exits with 1 if that is more than rounding.
+    and how much the two models differ on random images. Exits with 1 if the difference exceeds rounding.
 
     First things to try:
 

@@ -33,7 +33,7 @@ def export(
         typer.Option(help="FILE.py:NAME of a network from outside the package: its code is only run if you name it."),
     ] = None,
 ) -> None:
-    """Write a trained network. It maps images (N, channels, height, width) from 0 to 1 to logits.
+    """Write a trained network. It maps images (N, channels, height, width), with values from 0 to 1, to logits.
 
     The prior takes standardised images, (x - mean) / std per channel; both are written with its weights.
     """

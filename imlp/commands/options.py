@@ -22,7 +22,8 @@ from imlp.train.setting import shown_default
 
 ENGINES = ("local", "ray")
 ALPHA_HELP = (
-    "How far, as often as you like: 0.5, a list 0,0.01,1, a range 1e-4..1:9log (or :9lin), decay:0.5:2, end:0.5, "
+    "How far W moves towards the prior; may be repeated: 0.5, a list 0,0.01,1, a range 1e-4..1:9log (or :9lin), "
+    "decay:0.5:2, end:0.5, "
     "once:10:1, list:0.5:0.4:0.3, NAME=... by layer; each may end with its cadence: 0.01@epoch."
 )
 EVERY_HELP = (
@@ -49,7 +50,7 @@ Address: TypeAlias = Annotated[
 ]
 Cpus: TypeAlias = Annotated[
     int | None,
-    _option("CPUs of a run on Ray, and its threads unless --threads says. Default 1.", "--cpus-per-run", min=1),
+    _option("CPUs per run on Ray; also its threads, unless --threads is given. Default 1.", "--cpus-per-run", min=1),
 ]
 Gpus: TypeAlias = Annotated[
     float | None,
@@ -67,10 +68,10 @@ Check: TypeAlias = Annotated[bool, _shown("Check the network against the referen
 Quiet: TypeAlias = Annotated[bool, _shown("Print only warnings and the result.", "--quiet")]
 Json: TypeAlias = Annotated[bool, _shown("Print only the result, as JSON.", "--json")]
 Resume: TypeAlias = Annotated[
-    bool, _shown("Resume what is in the folder, or start it: what this command always does.", "--resume")
+    bool, _shown("Has no effect: this command always resumes what is in its folder.", "--resume")
 ]
-ListAll: TypeAlias = Annotated[bool, _shown("List the networks and data sets that there are.", "--list")]
-Estimate: TypeAlias = Annotated[bool, _shown("Only print what it is made of and the expected time.", "--estimate")]
+ListAll: TypeAlias = Annotated[bool, _shown("List the available networks and data sets.", "--list")]
+Estimate: TypeAlias = Annotated[bool, _shown("Only print lanes, seeds and the expected time.", "--estimate")]
 
 
 def cluster_of(engine: str, address: str | None, cpus: int | None, gpus: float | None) -> Cluster | None:
@@ -101,7 +102,7 @@ def exit_if_interrupted() -> Iterator[None]:
     try:
         yield
     except Interrupted as stop:
-        err.print(f"{stop.problem}; nothing is lost: give the same command again", soft_wrap=True)
+        err.print(f"{stop.problem}; nothing is lost: run the same command again", soft_wrap=True)
         raise typer.Exit(143 if "SIGTERM" in stop.problem else 130) from None
 
 

@@ -27,7 +27,7 @@ def report(
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
 ) -> None:
-    """Put runs on one self-contained page that opens in any browser without a network.
+    """Put runs on one self-contained page that opens in any browser, offline.
 
     Runs that differ only in seeds and lanes are shown together: accuracy against alpha with the fit of two lines,
     accuracy by epoch, the bias meter by layer, the first layer as images, and sortable tables. A search is shown with

@@ -75,7 +75,7 @@ def reproduce(
 ) -> None:
     """Run an experiment of the paper: our numbers beside the paper's, and a verdict on each of its claims.
 
-    Give the same command again at any time: what is finished is skipped, and what was interrupted is resumed.
+    Run the same command again at any time: what is finished is skipped, and what was interrupted is resumed.
 
     - `reproduce --list`: all of them, what each asks, and how long it takes here
     - `reproduce figure2-cnn`: the whole way in two minutes, too small to mean anything

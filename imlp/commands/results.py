@@ -49,7 +49,7 @@ def results(
         out.print(f"collected: {len(written)} files", soft_wrap=True)
     written_by_hand = (folder / "README.md").is_file() and MARK not in read_text(folder / "README.md")
     if written_by_hand:
-        remedy = f"move what it says into {folder / FINDINGS}, delete it, and give this command again"
+        remedy = f"move what it says into {folder / FINDINGS}, delete it, and run this command again"
         raise ConfigError(f"{folder / 'README.md'} was not written by this command", remedy)
     archive.update(folder)
     found = archive.records(folder)

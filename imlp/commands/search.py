@@ -40,7 +40,7 @@ def _option(help: str, *names: str, **more: Any) -> Any:
 
 @settings_as_options(
     hidden=("alpha",),
-    every="How often: step (default), epoch, a number of steps; epoch,step or both: searched as well.",
+    every="How often: step (default), epoch, a number of steps; epoch,step (or both) searches the cadence too.",
 )
 def search(
     over: Annotated[
@@ -91,9 +91,9 @@ def search(
 
     Alpha 0 (the plain MLP) and alpha 1 (all of the prior) are tried first, so that the choice is at least as good as
     both on those images. At the end the choice and these two are trained on all training images, and only then the
-    test set is used. Give the same command again at any time: it resumes where it was, or shows its result.
+    test set is used. Run the same command again at any time: it resumes where it stopped, or shows its result.
 
-    - `search --trials 24`: one alpha for all layers, from 1e-4 to 1 and 0
+    - `search --trials 24`: one alpha for all layers: 0, or 1e-4 to 1
     - `search --over alpha-per-layer --every epoch,step`: one for each layer, after every epoch or after every step
     - `search --over schedule --data cifar10 --epochs 20 --seeds 3`: constant, decaying, at the end, or once
     - `search --coupling relax --over settings --epochs 20`: after which epoch the convolution is best set free

@@ -67,7 +67,7 @@ def sweep(
 ) -> None:
     """Train many alphas beside one prior, for several seeds: accuracy against alpha, with error bars.
 
-    Give the same command again at any time: what is finished is skipped, what was interrupted is resumed, and new
+    Run the same command again at any time: what is finished is skipped, what was interrupted is resumed, and new
     alphas or seeds are added to what is there.
 
     - `sweep --alpha 0,1e-4..1:13log --seeds 3`: figure 2 on the embedded data set

@@ -211,7 +211,7 @@ class Search:
         for outcome in outcomes:
             if outcome.error is not None:
                 raise RunError(
-                    f"a run of the search has failed: {outcome.error}", "fix that, then give the command again"
+                    f"a run of the search has failed: {outcome.error}", "fix that, then run the command again"
                 )
         return outcomes
 

@@ -41,7 +41,7 @@ class TrialStorage:
         try:
             yield
         except (OSError, import_optuna().exceptions.StorageInternalError) as error:
-            raise RunError(self._problem(error), "fix that, then give the same command again") from error
+            raise RunError(self._problem(error), "fix that, then run the same command again") from error
 
     def _problem(self, error: Exception) -> str:
         where = re.sub("//.*@", "//", self.url or str(self.journal))  # without a password

@@ -39,17 +39,19 @@ class Config:
         DATA,
     )
     source: str | None = setting(
-        None, "SHA-256 of the text that a network from outside the package is made by.", DATA, added_later=True
+        None, "SHA-256 of the source file of a network from outside the package.", DATA, added_later=True
     )
     options: tuple[tuple[str, Any], ...] = setting(
-        (), "Of the network, NAME=VALUE: residual=false, patch=4, ....", DATA
+        (), "Options of the network, NAME=VALUE: residual=false, patch=4, ....", DATA
     )
     data: str = setting("shapes", "shapes (embedded), cifar10, cifar100, a folder of class folders, or an .npz.", DATA)
     labels: str = setting("fine", "fine, or coarse for the 20 superclasses of cifar100.", DATA)
-    train_size: int | None = setting(None, "Take only so many training images.", DATA)
-    test_size: int | None = setting(None, "Take only so many test images.", DATA)
+    train_size: int | None = setting(None, "Use only this many training images.", DATA)
+    test_size: int | None = setting(None, "Use only this many test images.", DATA)
     augment: str = setting(
-        "pad", "Random crops: pad (shift by up to 4, black outside), pad-mean (grey), resized; all flip. Or none.", DATA
+        "pad",
+        "Random crops: pad (shift by up to 4, black outside), pad-mean (the mean colour), resized; all flip. Or none.",
+        DATA,
     )
     crop_area: str = setting(
         "0.08,1", "Smallest and largest share of the area that resized cuts out.", DATA, added_later=True
@@ -64,18 +66,18 @@ class Config:
         added_later=True,
     )
     validation: int = setting(
-        0, "Hold out so many training images, drawn by the seed, and report them separately.", DATA, added_later=True
+        0, "Hold out this many training images, chosen by the seed, and report them separately.", DATA, added_later=True
     )
     densify: str = setting(
         "",
-        "Of a PyTorch model: which layers become dense, like 'layer4*,!layer4.0.conv1'. Default: all convolutions, and "
-        "linear layers that serve many rows.",
+        "For a PyTorch model: which layers become dense, like 'layer4*,!layer4.0.conv1'. Default: all convolutions, "
+        "and linear layers that serve many rows.",
         DATA,
         added_later=True,
     )
-    epochs: int = setting(None, "Passes over the images. Default 10 for shapes, the paper's 100 else.", TRAINING)
-    batch: int = setting(128, "Images a step.", TRAINING)
-    lr: float = setting(None, "Adam's learning rate. Default 3e-4 for shapes, the paper's 1e-4 else.", TRAINING)
+    epochs: int = setting(None, "Passes over the images. Default: 10 for shapes, otherwise the paper's 100.", TRAINING)
+    batch: int = setting(128, "Images per step.", TRAINING)
+    lr: float = setting(None, "Adam's learning rate. Default: 3e-4 for shapes, otherwise the paper's 1e-4.", TRAINING)
     beta1: float = setting(0.9, "Adam's first decay.", TRAINING)
     beta2: float = setting(0.999, "Adam's second decay.", TRAINING)
     eps: float = setting(1e-8, "Adam's epsilon.", TRAINING)
@@ -92,17 +94,17 @@ class Config:
     )
     device: str = setting(
         "auto",
-        "auto (cuda, else cpu), cpu, cuda, cuda:1, or mps, which nobody has tried yet.",
+        "auto (cuda if there is one, otherwise cpu), cpu, cuda, cuda:1, or mps, which nobody has tried yet.",
         MACHINE,
         changes_result=False,
     )
     threads: int = setting(0, "Threads of the CPU; 0 leaves the choice to torch.", MACHINE, changes_result=False)
     compile: bool = setting(False, "Compile the training step (needs a C++ compiler; slow start).", MACHINE)
     deterministic: bool = setting(False, "Use deterministic kernels only, also on CUDA.", MACHINE)
-    save_minutes: float = setting(10.0, "Also write a checkpoint within long epochs.", MACHINE, changes_result=False)
+    save_minutes: float = setting(10.0, "Minutes between checkpoints within an epoch.", MACHINE, changes_result=False)
     keep_moments: bool = setting(
         False,
-        "Keep Adam's moments when a run has ended (three times the room), so that train --resume can add epochs.",
+        "Keep Adam's moments when a run has ended (three times the disk space), so that train --resume can add epochs.",
         MACHINE,
         changes_result=False,
     )

@@ -20,7 +20,8 @@ class Lane:
 
     alpha: str = setting(
         None,
-        "How far: 0.5, decay:0.5:2, end:0.5, once:10:1, list:0.5:0.4:0.3, or NAME=... by layer. Default 0.5.",
+        "How far W moves towards the prior: 0.5, decay:0.5:2, end:0.5, once:10:1, list:0.5:0.4:0.3, or NAME=... by "
+        "layer. Default 0.5.",
         LANE,
     )
     every: str = setting(
@@ -41,13 +42,13 @@ class Lane:
     head: bool = setting(False, "Mix the head as well, which the paper does not.", LANE)
     alpha_locality: str = setting(
         "",
-        "Of self: the alpha of locality, for what lies outside the prior's support. Default: that of alpha.",
+        "With self: the alpha for entries outside the prior's support (locality). Default: that of alpha.",
         LANE,
         added_later=True,
     )
     alpha_sharing: str = setting(
         "",
-        "Of self: the alpha of sharing, for what lies in the support and is not shared. Default: that of alpha.",
+        "With self: the alpha for entries in the support that are not shared (sharing). Default: that of alpha.",
         LANE,
         added_later=True,
     )
@@ -55,11 +56,11 @@ class Lane:
         "keep", "Adam's moments of a layer that was mixed: keep, or zero (Adam starts again).", LANE, added_later=True
     )
     relax_after: int | None = setting(
-        None, "Of relax: after which epoch. Default: after half of them.", LANE, added_later=True
+        None, "With relax: the epoch after which W becomes the prior. Default: half of them.", LANE, added_later=True
     )
-    gate: float = setting(0.5, "Of gate: what g starts with.", LANE, added_later=True)
-    decay_prior: float = setting(1e-4, "Of pathway: the weight decay of w.", LANE, added_later=True)
-    decay_rest: float = setting(1e-2, "Of pathway: the weight decay of U.", LANE, added_later=True)
+    gate: float = setting(0.5, "With gate: the initial value of g.", LANE, added_later=True)
+    decay_prior: float = setting(1e-4, "With pathway: the weight decay of w.", LANE, added_later=True)
+    decay_rest: float = setting(1e-2, "With pathway: the weight decay of U.", LANE, added_later=True)
 
     def __post_init__(self) -> None:
         if self.coupling not in COUPLINGS:
@@ -111,7 +112,7 @@ class Lane:
 
     @property
     def _usual_cadence(self) -> str:
-        """After every step, as the paper's numbers ask for; lanes that are mixed once or never have an epoch's end.
+        """After every step, as the paper's numbers require; lanes that are mixed once or never use an epoch's end.
 
         To add the prior after every step would make W grow without bounds.
         """
@@ -119,7 +120,7 @@ class Lane:
 
     @property
     def is_mixed_repeatedly(self) -> bool:
-        """Whether it has a cadence: not so the S-MLP, schedules that mix once, and couplings that mix nothing."""
+        """Whether it has a cadence, unlike the S-MLP, schedules that mix once, and couplings that mix nothing."""
         mixes_once = any(knob.mixes_once for knob in self.knobs)
         return self.coupling in MIXING and not self.is_plain and not mixes_once
 

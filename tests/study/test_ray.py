@@ -315,7 +315,7 @@ def test_workers_that_do_not_see_the_folder_send_their_files(nodes, sweep, expec
     assert list(nodes.folder.glob("imlp-*/seed*/metrics.jsonl"))  # where the worker is at work
     driver.send_signal(signal.SIGINT)
     _, err = ended(driver, code=130)
-    assert "stopped by SIGINT; nothing is lost: give the same command again" in err
+    assert "stopped by SIGINT; nothing is lost: run the same command again" in err
     stopped = {path: path.read_text() for path in tmp_path.glob("seed*/env.json")}
     assert any(list((path.parent / "checkpoint").glob("*")) for path in stopped)
     ended(drive(nodes, *command, script=("-c", HIDDEN)))

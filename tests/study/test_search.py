@@ -220,7 +220,7 @@ def test_a_storage_that_is_lost_on_the_way_is_one_line(storage, tmp_path, monkey
         path.mkdir()
         return outcomes
 
-    with pytest.raises(RunError, match=r"cannot keep the trials in .*; fix that, then give the same command again"):
+    with pytest.raises(RunError, match=r"cannot keep the trials in .*; fix that, then run the same command again"):
         search(Path("run"), trials=2, epochs=1, storage=storage, runner=harmful)
 
 
@@ -465,7 +465,7 @@ def test_a_signal_saves_and_says_how_to_go_on(bars):
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 143
     assert errors.startswith("stopped by SIGTERM in epoch")
-    assert errors.endswith("nothing is lost: give the same command again\n")
+    assert errors.endswith("nothing is lost: run the same command again\n")
 
 
 @pytest.mark.parametrize(

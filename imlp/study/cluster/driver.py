@@ -67,7 +67,7 @@ def run_on_ray(
                 for ref in refs:
                     ray.cancel(ref, recursive=False)
         if len(outcomes) < len(tasks):
-            raise Interrupted(f"stopped by {driver.stop_requested}", "nothing is lost: give the same command again")
+            raise Interrupted(f"stopped by {driver.stop_requested}", "nothing is lost: run the same command again")
     ordered = [outcomes[key] for key in range(len(tasks))]
     drop_records(ordered)
     return ordered
@@ -188,5 +188,5 @@ def _outcome(task: Task, ref: Any) -> Outcome | None:
     except ray.exceptions.RayError as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         why = f"Ray gave it up ({type(error).__name__}: {lines[0]})"
-        return Outcome(task, None, f"{why}; its checkpoints are there: give the same command again")
+        return Outcome(task, None, f"{why}; its checkpoints are there: run the same command again")
     return None if done.stopped else Outcome(task, done.result, done.error)

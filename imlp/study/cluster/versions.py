@@ -65,4 +65,4 @@ def check_versions(environment: dict[str, Any]) -> None:
         if different:
             wrong.append(f"{host} has {different}")
     if wrong:
-        raise RunError("; ".join(wrong), "install the same versions on every machine, then give the same command again")
+        raise RunError("; ".join(wrong), "install the same versions on every machine, then run the same command again")

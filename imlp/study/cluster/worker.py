@@ -60,7 +60,7 @@ def work(job: Job, data: Dataset, post: Any) -> Done:
     if different:
         return Done(error=f"{platform.node()} has {different}; install the same versions on every machine")
     if dataclasses.replace(data).digest != job.digest:  # of the arrays as they have arrived
-        return Done(error=f"the data were damaged on their way to {platform.node()}; give the same command again")
+        return Done(error=f"the data were damaged on their way to {platform.node()}; run the same command again")
     sys.argv = list(job.command)  # what env.json will name
     if job.source is not None:
         remember(*job.source)
