@@ -86,10 +86,9 @@ class Evidence:
         """A column of metrics.jsonl by epoch, of every run that has come to its end."""
         found = []
         for run in self.arm(arm).runs:
-            if lane is None or lane in run.config.lanes:
-                rows = run.of("prior" if lane is None else run.config.lanes.index(lane))
-                if len(rows) == run.config.epochs:  # a lane that has stopped has no curve to judge
-                    found.append([row[key] for row in rows])
+            rows = run.rows_of(lane)
+            if len(rows) == run.config.epochs:  # a lane that has stopped has no curve to judge
+                found.append([row[key] for row in rows])
         if not found:
             raise _Missing(f"{lane.title if lane else 'the prior'} of {arm}")
         return found
@@ -289,7 +288,7 @@ def stays_near(evidence: Evidence, *, arm: str, lanes: Sequence[Mapping[str, Any
     for name in lanes:
         lane = evidence.lane({"arm": arm, **name})
         for run in evidence.arm(arm).runs:
-            rows = run.of(run.config.lanes.index(lane)) if lane in run.config.lanes else []
+            rows = run.rows_of(lane)
             if rows and rows[-1]["epoch"] == run.config.epochs:
                 lows.append(min((own["shared"], layer) for layer, own in meter_of(rows[-1]).items()))
         if not lows:

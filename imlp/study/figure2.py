@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from imlp.study import experiments
 from imlp.study.scores import Arm, arms_of
+from imlp.train.config import Lane
 from imlp.train.run_reader import Run
 
 if TYPE_CHECKING:
@@ -49,14 +50,28 @@ def described(arm: Arm) -> str:
 
 
 def figure(arm: Arm) -> "Figure":
-    """Both cadences with their spread, the prior, and, at the paper's setting, the paper's points."""
+    """Both cadences with their spread, the prior, and, at the paper's setting, the paper's points.
+
+    A second curve has each accuracy after the epoch of the lowest test loss: the paper's may be of the last or of that.
+    """
     from imlp.study.report import figures, gather
 
     outcome = experiments.read_experiment(NAME).outcome({ARM: arm}, budget="paper", command="")
     outcome["paper"] = [] if outcome["lacking"] else outcome["paper"]
     (data,) = gather.gather([arm], [outcome])
     made = figures.against_alpha(data, fits=False)
-    made.axes[0].set_title(f"CIFAR-10, CNN prior: {described(arm)}", fontsize=11)
+    axes, (base, lanes) = made.axes[0], max(arm.series.items(), key=lambda item: len(arm.scores_of(item[1])))
+    early = {lane: arm.score_at_lowest_loss(lane) for lane in (Lane(alpha="0"), *lanes)}
+    curve = [(float(lane.alpha), score.mean) for lane, score in early.items() if score]
+    label = f"mixed every {base.every}, after the epoch of the lowest test loss"
+    style: dict[str, Any] = {"color": "grey", "linestyle": "--", "linewidth": 1, "marker": "s", "markersize": 4}
+    axes.plot(*zip(*curve, strict=True), label=label, **style)
+    handles = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+    names = [*(name for name in handles if name != label), label]
+    if (between := axes.get_legend()) is not None:  # the curves, where there is no room for it
+        between.remove()
+    made.legend([handles[name] for name in names], names, fontsize=8, loc="outside lower center", ncols=3)
+    axes.set_title(f"CIFAR-10, CNN prior: {described(arm)}", fontsize=11)
     return made
 
 

@@ -68,8 +68,7 @@ def _by_epoch(arm: Arm, lane: Lane | None) -> tuple[np.ndarray, np.ndarray]:
     """Epochs, and the mean accuracy over the seeds in per cent after each."""
     curves = {}
     for run in arm.runs:  # where a seed has a model twice, the last one counts, as in its score
-        if run.result and (lane is None or lane in run.config.lanes):
-            rows = run.of("prior" if lane is None else run.config.lanes.index(lane))
+        if run.result and (rows := run.rows_of(lane)):
             curves[run.config.seed] = [100 * row["test_accuracy"] for row in rows]
     mean = np.mean(list(curves.values()), axis=0)
     return np.arange(1, len(mean) + 1), mean

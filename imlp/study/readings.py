@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from imlp.study import experiments
 from imlp.study.distance import lacking
-from imlp.study.scores import Arm, arms_of
+from imlp.study.scores import Arm, Score, arms_of
 from imlp.train.config import Config, Lane
 from imlp.train.run_reader import Run
 
@@ -19,6 +19,7 @@ MODELS = {  # by name: the network that it belongs to, and its lane; None: the p
     "S-CNN": ("cnn", None),
     "S-MLP": ("cnn", Lane(alpha="0")),
     "alpha 0.01": ("cnn", Lane(alpha="0.01", every="step")),
+    "alpha 1": ("cnn", Lane(alpha="1", every="step")),
     "MLP-Mixer": ("mixer", None),
 }
 IMAGES, SHARE = 50_000, 0.9  # to train on; and of these at least, for a run to be a reading
@@ -64,21 +65,34 @@ def _named(config: Config) -> str:
 
 
 def _finished(arms: Sequence[Arm]) -> Table:
-    """A row for each reading, with the models of all networks, and one for the paper."""
-    columns, last = ["reading"], ["the paper"]
-    rows = {name: [name] for name in map(_named, (arm.config for arm in arms))}
+    """Two rows for each reading, with the models of all networks, and one for the paper.
+
+    The paper does not say of which epoch its accuracies are: of the last, or of that with the lowest loss.
+    """
+    columns, last = ["reading", "after the epoch"], ["the paper", ""]
+    rows = {(_named(arm.config), when): [_named(arm.config), when] for arm in arms for when in _epochs(arm.config)}
     for model, (network, lane) in MODELS.items():
         paper = experiments.read_experiment(TABLES[network]).paper(PAPER.data)
         theirs = next(row for row in paper if row["lane"] == (None if lane is None else {"alpha": lane.alpha}))
         columns += [model, "from the paper, in its std"]
         last += [f"{theirs['value']:.1f}", ""]
-        own = {_named(arm.config): arm.score(lane) for arm in arms if arm.config.network == network}
-        for name, cells in rows.items():
-            score = own.get(name)
+        scores: dict[tuple[str, str], Score | None] = {}
+        for arm in (arm for arm in arms if arm.config.network == network):
+            found = (arm.score(lane), arm.score_at_lowest_loss(lane))
+            scores |= {
+                (_named(arm.config), when): score for when, score in zip(_epochs(arm.config), found, strict=True)
+            }
+        for key, cells in rows.items():
+            score = scores.get(key)
             cells.append(f"{score.mean:.1f}" if score else "")
             cells.append(f"{(score.mean - theirs['value']) / theirs['std']:+.1f}" if score else "")
-    found = [cells for cells in rows.values() if any(cells[1:])]
-    return columns, [*found, last] if found else []
+    found_any = [cells for cells in rows.values() if any(cells[2:])]
+    return columns, [*found_any, last] if found_any else []
+
+
+def _epochs(config: Config) -> tuple[str, str]:
+    """The epochs whose accuracies are compared with the paper's."""
+    return "last", f"of the lowest {'validation' if config.validation else 'test'} loss"
 
 
 def _stopped(arms: Sequence[Arm]) -> Table:
@@ -108,7 +122,5 @@ def _of_arm(arm: Arm | None, lane: Lane | None, epoch: int) -> str:
 
 
 def _accuracy(run: Run, lane: Lane | None, epoch: int) -> str:
-    if lane is not None and lane not in run.config.lanes:
-        return ""
-    rows = run.of("prior" if lane is None else run.config.lanes.index(lane))
-    return next((f"{100 * row['test_accuracy']:.1f}" for row in rows if row["epoch"] == epoch), "")
+    rows = (row for row in run.rows_of(lane) if row["epoch"] == epoch)
+    return next((f"{100 * row['test_accuracy']:.1f}" for row in rows), "")

@@ -125,6 +125,19 @@ class Arm:
         """The score of a lane, or of the prior (None), if it is there."""
         return next((score for score in self.scores if score.lane == lane), None)
 
+    def score_at_lowest_loss(self, lane: Lane | None) -> Score | None:
+        """Its accuracy not after the last epoch but after that with the lowest loss, as early stopping would have it.
+
+        The loss is that of the images held out, or, if there are none, that of the test images.
+        """
+        by_seed = {}
+        for run in self.runs:
+            rows, loss = run.rows_of(lane), "validation_loss" if run.config.validation else "test_loss"
+            if run.result and len(rows) == run.config.epochs and all(loss in row for row in rows):
+                best = min(rows, key=lambda row: float(row[loss]))
+                by_seed[run.config.seed] = 100 * best["test_accuracy"]
+        return Score(lane, by_seed) if by_seed else None
+
     def scores_of(self, lanes: Iterable[Lane]) -> list[Score]:
         """The scores of the lanes that have one."""
         return [score for lane in lanes if (score := self.score(lane))]

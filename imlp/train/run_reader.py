@@ -11,7 +11,7 @@ from imlp.errors import ImlpError, RunError
 from imlp.files import check_path, parse_json, reason, shown
 from imlp.spec.meter import PARTS
 from imlp.train.callbacks import Row
-from imlp.train.config import Config
+from imlp.train.config import Config, Lane
 from imlp.train.run_folder import RunFolder
 
 NUMBER = int | float
@@ -45,6 +45,12 @@ class Run:
     def of(self, lane: int | str) -> list[Row]:
         """The rows of a lane by its number, or of `"prior"`, by epoch."""
         return [row for row in self.rows if row["lane"] == lane]
+
+    def rows_of(self, lane: Lane | None) -> list[Row]:
+        """The same by the lane's settings, or of the prior (None); nothing if the run does not have it."""
+        if lane is not None and lane not in self.config.lanes:
+            return []
+        return self.of("prior" if lane is None else self.config.lanes.index(lane))
 
 
 def read_run(folder: Path) -> Run:

@@ -151,6 +151,11 @@ def test_figure_2_is_drawn_from_the_best_evidence():
         "alpha": None, "accuracy": prior.mean / 100, "std": prior.std and prior.std / 100, "n": prior.n,
     }  # fmt: skip
     assert "the paper's setting" in figure2.described(arm)
+    (early,) = (line for line in figure2.figure(arm).axes[0].get_lines() if "lowest test loss" in line.get_label())
+    drawn = dict(zip(*early.get_data(), strict=True))
+    (run,) = (run for run in arm.runs if Lane(alpha="0") in run.config.lanes)
+    losses = {row["test_loss"]: row["test_accuracy"] for row in run.rows_of(Lane(alpha="0"))}
+    assert (drawn[0], len(drawn)) == (pytest.approx(100 * losses[min(losses)]), len(made["curves"]["step"]))
     labels = [figure2.figure(one).axes[0].get_legend_handles_labels()[1] for one in (arm, short)]
     assert ["the paper" in own for own in labels] == [True, False]
 

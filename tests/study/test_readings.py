@@ -9,14 +9,19 @@ from imlp.study import readings
 from imlp.train.config import Config, from_mapping
 from imlp.train.run_reader import Run
 
+LOWEST = "of the lowest test loss"
 LANES = [{"alpha": "0"}, {"alpha": "0.01"}]
 
 
 def run(accuracies: list[tuple[float, float, float]], **settings: Any) -> Run:
-    """A run with these accuracies of the S-CNN, the S-MLP and alpha 0.01 by epoch; finished if there are 100."""
+    """A run with these accuracies of the S-CNN, the S-MLP and alpha 0.01 by epoch; finished if there are 100.
+
+    The lowest test loss is that of the last epoch, and the lowest loss of images held out that of the 50th.
+    """
     config = from_mapping(Config, {"data": "cifar10", "lanes": LANES, **settings})
     rows = [
-        {"epoch": epoch + 1, "lane": lane, "test_accuracy": value / 100}
+        {"epoch": epoch + 1, "lane": lane, "test_accuracy": value / 100, "test_loss": 1 / (epoch + 1)}
+        | ({"validation_loss": abs(epoch - 49)} if settings.get("validation") else {})
         for epoch, values in enumerate(accuracies)
         for lane, value in zip(("prior", 0, 1), values, strict=True)
     ]
@@ -31,12 +36,20 @@ def rising(top: tuple[float, float, float], epochs: int) -> list[tuple[float, fl
 def test_finished_runs_stand_beside_the_paper_in_its_standard_deviations():
     runs = [run(rising((63.8, 58.8, 51.5), 100)), run(rising((60.2, 58.36, 50.64), 100), augment="pad-mean")]
     (columns, rows) = readings.tables(runs)["finished"]
-    assert columns[:3] == ["reading", "S-CNN", "from the paper, in its std"]
+    assert columns[:4] == ["reading", "after the epoch", "S-CNN", "from the paper, in its std"]
     assert rows == [
-        ["pad, the default", "63.8", "+1.0", "58.8", "+1.0", "51.5", "+0.0"],
-        ["pad-mean", "60.2", "-2.0", "58.4", "+0.0", "50.6", "-1.0"],
-        ["the paper", "62.6", "", "58.4", "", "51.5", ""],
+        ["pad, the default", "last", "63.8", "+1.0", "58.8", "+1.0", "51.5", "+0.0"],
+        ["pad, the default", LOWEST, "63.8", "+1.0", "58.8", "+1.0", "51.5", "+0.0"],
+        ["pad-mean", "last", "60.2", "-2.0", "58.4", "+0.0", "50.6", "-1.0"],
+        ["pad-mean", LOWEST, "60.2", "-2.0", "58.4", "+0.0", "50.6", "-1.0"],
+        ["the paper", "", "62.6", "", "58.4", "", "51.5", ""],
     ]
+
+
+def test_the_epoch_of_the_lowest_loss_is_found_by_the_images_held_out():
+    """Halfway, in these runs; the test images decide only where none are held out."""
+    (_, rows) = readings.tables([run(rising((60, 50, 40), 100), validation=5000)])["finished"]
+    assert [row[1:3] for row in rows[:2]] == [["last", "60.0"], ["of the lowest validation loss", "30.0"]]
 
 
 def test_runs_that_were_stopped_stand_beside_the_default_at_the_same_epoch():
@@ -58,9 +71,11 @@ def test_the_mixer_stands_in_the_row_of_its_reading():
     columns, rows = found["finished"]
     assert columns[-2:] == ["MLP-Mixer", "from the paper, in its std"]
     assert rows == [
-        ["pad, the default", "", "", "", "", "", "", "63.9", "+1.0"],
-        ["pad-mean", "63.8", "+1.0", "58.8", "+1.0", "51.5", "+0.0", "63.9", "+1.0"],
-        ["the paper", "62.6", "", "58.4", "", "51.5", "", "63.4", ""],
+        ["pad, the default", "last", "", "", "", "", "", "", "63.9", "+1.0"],
+        ["pad, the default", LOWEST, "", "", "", "", "", "", "63.9", "+1.0"],
+        ["pad-mean", "last", "63.8", "+1.0", "58.8", "+1.0", "51.5", "+0.0", "63.9", "+1.0"],
+        ["pad-mean", LOWEST, "63.8", "+1.0", "58.8", "+1.0", "51.5", "+0.0", "63.9", "+1.0"],
+        ["the paper", "", "62.6", "", "58.4", "", "51.5", "", "63.4", ""],
     ]
     columns, rows = found["stopped early"]
     assert columns == ["reading", "epoch", "MLP-Mixer"]
