@@ -1075,3 +1075,16 @@ def test_a_page_among_the_runs_is_refused(tmp_path):
     (tmp_path / "runs").mkdir()
     with pytest.raises(ImlpError, match="among the runs"):
         write([tmp_path / "runs" / "one"], tmp_path / "runs.html")
+
+
+def test_the_heat_map_of_two_knobs_is_their_grid_alone():
+    """Runs that moved both knobs together belong to the same arm, but would leave most of their rows empty."""
+    runs = find_runs([ROOT / "results" / name for name in ("locality-or-sharing", "valley-without-a-prior")])
+    (arm,) = gather(arms_of(runs))
+    axes = figures.knobs(arm).axes[0]
+    ticks = [[label.get_text() for label in labels] for labels in (axes.get_xticklabels(), axes.get_yticklabels())]
+    assert ticks == [["0", "0.01", "1"]] * 2
+    means = np.array(axes.get_images()[0].get_array())  # (locality, sharing)
+    of = {model.knobs: model.mean for model in arm.models}
+    assert means.tolist() == [[of[down, across] for across in (0, 0.01, 1)] for down in (0, 0.01, 1)]
+    assert (0.1, 0.1) in of

@@ -97,7 +97,9 @@ def against_alpha(arm: ArmData, *, fits: bool = True) -> "Figure":
 
 def knobs(arm: ArmData) -> "Figure":
     """Accuracy by the alphas of locality and of sharing, as a heat map."""
-    scores = {model.knobs: model for model in arm.models if model.knobs is not None and model.mean is not None}
+    known = {model.knobs: model for model in arm.models if model.knobs is not None and model.mean is not None}
+    grid = {alpha for pair in known if pair[0] != pair[1] for alpha in pair}  # others lie on the diagonal alone
+    scores = {pair: model for pair, model in known.items() if grid.issuperset(pair)}
     down, across = (sorted({found[axis] for found in scores}) for axis in (0, 1))
     means = np.full((len(down), len(across)), np.nan)
     figure, axes = _figure((1.5 + 1.5 * len(across), 1.2 + 1.1 * len(down)))
