@@ -67,7 +67,7 @@ def figure(arm: Arm) -> "Figure":
     style: dict[str, Any] = {"color": "grey", "linestyle": "--", "linewidth": 1, "marker": "s", "markersize": 4}
     axes.plot(*zip(*curve, strict=True), label=label, **style)
     handles = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
-    names = [*(name for name in handles if name != label), label]
+    names = sorted(handles, key=lambda name: name == label)  # it is missing if runs have no losses on record
     if (between := axes.get_legend()) is not None:  # the curves, where there is no room for it
         between.remove()
     made.legend([handles[name] for name in names], names, fontsize=8, loc="outside lower center", ncols=3)

@@ -198,3 +198,11 @@ def test_runs_of_either_precision_make_one_curve():
 def test_the_record_of_this_repository_is_true():
     result = run("results", "--folder", str(ROOT / "results"), "--check")
     assert result.exit_code == 0, result.output
+
+
+def test_figure_2_of_runs_without_losses_has_no_second_curve():
+    runs = [run for run in find_runs([ROOT / "results"]) if run.folder.parent.name == "cnn-paper"]
+    rows = {run.folder: [{k: v for k, v in row.items() if k != "test_loss"} for row in run.rows] for run in runs}
+    (arm,) = arms_of(dataclasses.replace(run, rows=rows[run.folder]) for run in runs)
+    labels = figure2.figure(arm).axes[0].get_legend_handles_labels()[1]
+    assert not any("lowest test loss" in label for label in labels)
