@@ -65,8 +65,8 @@ def _record(folder: Path) -> Record:
 
 def decided(outcomes: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
     """The verdicts that something can be said about, each claim once."""
-    found = {verdict["claim"]: verdict for outcome in outcomes for verdict in outcome["verdicts"]}
-    return [verdict for verdict in found.values() if not verdict["because"].endswith("was not run")]
+    verdicts = (verdict for outcome in outcomes for verdict in outcome["verdicts"])
+    return list({one["claim"]: one for one in verdicts if not one["because"].endswith("was not run")}.values())
 
 
 def implied(arm: Arm) -> list[dict[str, Any]]:
@@ -74,8 +74,8 @@ def implied(arm: Arm) -> list[dict[str, Any]]:
     found = []
     for name in JUDGED_BY.get(arm.config.network, ()):
         experiment = experiments.read_experiment(name)
-        if arm.scores and experiment.paper(arm.config.data):
-            own = next(plan.name for plan in experiment.plans("paper") if plan.base.network == arm.config.network)
+        own = experiment.arm_of(arm.config.network)
+        if own is not None and arm.scores and experiment.paper(arm.config.data):
             found.append(experiment.outcome({own: arm}, budget="", command=""))
     return found
 

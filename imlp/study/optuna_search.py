@@ -267,15 +267,16 @@ class Search:
         tasks = plan(self.base, lanes, seeds, self.folder / "final", at_once=most)
         outcomes = self._run(tasks, self.data, runner)
         (arm,) = arms_of([read_run(outcome.task.folder) for outcome in outcomes])
+        asked = {None: None} | {lane.compared: lane for lane in lanes}
         found = []
-        for score in arm.scores:
-            if score.lane is None or score.lane in lanes:
-                trial = trials.get(score.lane) if score.lane else None
-                of_lane = best.user_attrs["prior"] if score.lane is None else trial.value if trial else None
-                title = score.lane.title if score.lane else f"{arm.prior_name} (prior)"
-                test = {"mean": score.mean, "std": score.std, "n": score.n, "by_seed": score.by_seed}
-                settings = dataclasses.asdict(score.lane) if score.lane else None
-                found.append({"title": title, "lane": settings, "validation": of_lane, "test": test})
+        for score in (score for score in arm.scores if score.lane in asked):
+            lane = asked[score.lane]
+            trial = trials.get(lane) if lane else None
+            of_lane = best.user_attrs["prior"] if lane is None else trial.value if trial else None
+            title = lane.title if lane else f"{arm.prior_name} (prior)"
+            test = {"mean": score.mean, "std": score.std, "n": score.n, "by_seed": score.by_seed}
+            settings = dataclasses.asdict(lane) if lane else None
+            found.append({"title": title, "lane": settings, "validation": of_lane, "test": test})
         return found
 
     def _save(self, final: list[dict[str, Any]] | None) -> dict[str, Any]:

@@ -39,8 +39,10 @@ class SweepResult:
     def as_dict(self) -> dict[str, Any]:
         """What `sweep --json` prints; the prior has `lane` None, and accuracies are in per cent."""
         models = []
+        runs = self.arm.runs if self.arm else ()
+        asked = {lane.compared: lane for run in runs for lane in run.config.lanes}  # in the words of who asked for them
         for score in self.arm.scores if self.arm else ():
-            lane = dataclasses.asdict(score.lane) if score.lane else None
+            lane = dataclasses.asdict(asked[score.lane]) if score.lane else None
             models.append({"lane": lane, "mean": score.mean, "std": score.std, "n": score.n, "by_seed": score.by_seed})
         return {"folder": str(self.folder), "failed": self.failed, "models": models}
 

@@ -1,7 +1,7 @@
 """The accuracies of runs, gathered over their seeds."""
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,6 +10,7 @@ import numpy as np
 
 from imlp.couplings.moves import COUPLINGS, MIXING
 from imlp.couplings.schedule import Alpha
+from imlp.train.callbacks import Row
 from imlp.train.config import Config, Lane
 from imlp.train.run_reader import Run
 
@@ -100,7 +101,7 @@ class Arm:
             own = lane.relax_after or 0, lane.gate, lane.decay_prior, lane.decay_rest
             return *first, COUPLINGS.index(lane.coupling), *own, lane.title
 
-        return sorted(dict.fromkeys(lane for run in self.runs for lane in run.config.lanes), key=order)
+        return sorted(dict.fromkeys(lane for run in self.runs for lane in run.lanes), key=order)
 
     @property
     def series(self) -> dict[Lane, list[Lane]]:
@@ -117,25 +118,39 @@ class Arm:
         found: dict[Lane | None, dict[int, float]] = {None: {}} | {lane: {} for lane in self.lanes}
         for run in self.runs:
             for row in run.result["models"] if run.result else ():
-                lane = None if row["lane"] == "prior" else run.config.lanes[row["lane"]]
+                lane = None if row["lane"] == "prior" else run.lanes[row["lane"]]
                 found[lane][run.config.seed] = 100 * row["test_accuracy"]
         return [Score(lane, by_seed) for lane, by_seed in found.items() if by_seed]
 
     def score(self, lane: Lane | None) -> Score | None:
         """The score of a lane, or of the prior (None), if it is there."""
-        return next((score for score in self.scores if score.lane == lane), None)
+        wanted = None if lane is None else lane.compared
+        return next((score for score in self.scores if score.lane == wanted), None)
 
     def score_at_lowest_loss(self, lane: Lane | None) -> Score | None:
         """Its accuracy not after the last epoch but after that with the lowest loss, as early stopping would have it.
 
         The loss is that of the images held out, or, if there are none, that of the test images.
         """
+        loss = "validation_loss" if self.config.validation else "test_loss"
+
+        def read(rows: list[Row]) -> float | None:
+            known = all(loss in row for row in rows)
+            return min(rows, key=lambda row: float(row[loss]))["test_accuracy"] if known else None
+
+        return self._read(lane, read)
+
+    def score_over_the_last(self, lane: Lane | None, epochs: int = 5) -> Score | None:
+        """The mean of its accuracies after each of the last epochs, which depends less on the noise of one of them."""
+        return self._read(lane, lambda rows: float(np.mean([row["test_accuracy"] for row in rows[-epochs:]])))
+
+    def _read(self, lane: Lane | None, read: Callable[[list[Row]], float | None]) -> Score | None:
+        """What `read` makes of the rows of each finished run: an accuracy from 0 to 1, or None."""
         by_seed = {}
         for run in self.runs:
-            rows, loss = run.rows_of(lane), "validation_loss" if run.config.validation else "test_loss"
-            if run.result and len(rows) == run.config.epochs and all(loss in row for row in rows):
-                best = min(rows, key=lambda row: float(row[loss]))
-                by_seed[run.config.seed] = 100 * best["test_accuracy"]
+            rows = run.rows_of(lane)
+            if run.result and len(rows) == run.config.epochs and (accuracy := read(rows)) is not None:
+                by_seed[run.config.seed] = 100 * accuracy
         return Score(lane, by_seed) if by_seed else None
 
     def scores_of(self, lanes: Iterable[Lane]) -> list[Score]:

@@ -181,6 +181,11 @@ class Lane:
         return self.coupling in MIXING and all(alpha.is_zero for alpha in self.knobs)
 
     @property
+    def compared(self) -> "Lane":
+        """Itself, as results are compared: a lane that is never mixed is the S-MLP, whatever its other settings."""
+        return Lane(alpha="0") if self.is_plain else self
+
+    @property
     def title(self) -> str:
         """What a table calls it: `S-MLP` for alpha 0, otherwise its alpha, how often, and what is not the default."""
         if self.is_plain:

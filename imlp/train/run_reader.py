@@ -42,15 +42,25 @@ class Run:
         """Wall time of all its epochs."""
         return sum(value for row in self.times for name, value in row.items() if name != "epoch")
 
+    @property
+    def lanes(self) -> tuple[Lane, ...]:
+        """Its lanes as they are compared."""
+        return tuple(lane.compared for lane in self.config.lanes)
+
     def of(self, lane: int | str) -> list[Row]:
         """The rows of a lane by its number, or of `"prior"`, by epoch."""
         return [row for row in self.rows if row["lane"] == lane]
 
     def rows_of(self, lane: Lane | None) -> list[Row]:
         """The same by the lane's settings, or of the prior (None); nothing if the run does not have it."""
-        if lane is not None and lane not in self.config.lanes:
-            return []
-        return self.of("prior" if lane is None else self.config.lanes.index(lane))
+        key = self.key_of(lane)
+        return [] if key is None else self.of(key)
+
+    def key_of(self, lane: Lane | None) -> int | str | None:
+        """What its rows call a lane (the first of several equal ones), or the prior; None if it has none."""
+        if lane is None:
+            return "prior" if self.config.needs_prior else None
+        return self.lanes.index(lane.compared) if lane.compared in self.lanes else None
 
 
 def read_run(folder: Path) -> Run:

@@ -31,7 +31,7 @@ from imlp.study.optuna_search import Search
 from imlp.study.report import figures, make, tables, write
 from imlp.study.report.gather import gather
 from imlp.study.report.weights import Weights, pictures
-from imlp.study.scores import arms_of
+from imlp.study.scores import Arm, arms_of
 from imlp.study.tasks import run_task
 from imlp.train import checkpoint
 from imlp.train.callbacks import Callback
@@ -509,6 +509,44 @@ def test_lanes_that_lie_in_several_runs_are_all_shown(tmp_path):
         Lane(alpha="0").title,
         Lane(alpha="1", every="epoch").title,
     ]
+
+
+def test_an_mlp_trained_without_a_prior_is_the_s_mlp_of_its_arm(tmp_path):
+    """`--coupling self --alpha 0` trains it alone; the prior's numbers come from the runs that have one."""
+    for seed in (0, 1):
+        tiny.run(tmp_path / f"alone{seed}", epochs=1, seed=seed, lanes=tiny.lanes(0, coupling="self"))
+        tiny.run(tmp_path / f"mixed{seed}", epochs=1, seed=seed, lanes=tiny.lanes(1))
+    (arm,) = arms_of(find_runs([tmp_path]))
+    alone = arm.score(Lane(alpha="0"))
+    assert alone is not None
+    assert alone.n == 2
+    (shown,) = gather([arm])
+    assert [model.title for model in shown.models] == [
+        "S-CNN (the prior)",
+        "S-MLP (alpha 0)",
+        Lane(alpha="1", every="epoch").title,
+    ]
+    assert all(model.epochs == [1] for model in shown.models)
+    assert shown.series[0].alphas == [0, 1]
+    assert len(shown.weights.images) == 3
+    for order in (1, -1):  # whichever of the runs comes first
+        (shown,) = gather([Arm(arm.runs[::order])])
+        assert len(shown.weights.images) == 3
+        assert all(model.epochs == [1] for model in shown.models)
+    (alone,) = gather(arms_of(find_runs([tmp_path / "alone0"])))
+    assert alone.models[0].remark == "not trained: no lane needs it"
+
+
+def test_two_knobs_that_no_finished_run_has_are_not_drawn(tmp_path):
+    """As while a grid of locality and sharing is being trained."""
+    tiny.run(tmp_path / "plain", epochs=2, lanes=tiny.lanes(0, coupling="self"))
+    grid = [{"alpha": "1", "alpha_sharing": "0"}, {"alpha": "0", "alpha_sharing": "1"}]
+    lanes = [{"every": "step", "coupling": "self", **own} for own in grid]
+    with pytest.raises(Interrupted):
+        tiny.run(tmp_path / "grid", Stop(), epochs=2, lanes=lanes)
+    (arm,) = gather(arms_of(find_runs([tmp_path])))
+    assert [model.mean is None for model in arm.models] == [True, False, True, True]
+    assert "knobs" not in figures.of_arm(arm)
 
 
 def test_a_mixer_too(tmp_path):

@@ -359,6 +359,14 @@ def test_a_search_by_layer_and_one_over_schedules(tmp_path):
         assert content["chosen"]["value"] >= max(known)
 
 
+def test_the_plain_mlp_is_tested_whichever_coupling_is_searched(tmp_path):
+    content = search(tmp_path, epochs=1, trials=3, common={"coupling": "self"})
+    (plain,) = (row for row in content["final"] if row["title"] == "S-MLP (alpha 0)")
+    assert plain["lane"] == content["trials"][0]["lane"]
+    assert plain["lane"]["coupling"] == "self"
+    assert plain["validation"] == content["trials"][0]["value"]
+
+
 @pytest.mark.parametrize(
     ("coupling", "names", "known"),
     [

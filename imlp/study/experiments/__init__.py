@@ -68,6 +68,10 @@ class Experiment:
         budgets: Mapping[str, Mapping[str, Any]] = self.content["budgets"]
         return budgets[known(name, budgets, "budget")]
 
+    def arm_of(self, network: str) -> str | None:
+        """The arm that asks about a network, by its name."""
+        return next((plan.name for plan in self.plans("paper") if plan.base.network == network), None)
+
     def paper(self, data: str) -> list[dict[str, Any]]:
         """The paper's numbers for a data set: arm, the lane's settings (none: the prior), value and std."""
         found = []
@@ -181,5 +185,5 @@ def is_about(score: Score, lane: Mapping[str, Any] | None) -> bool:
     """Whether the paper's row is about this model; it says nothing of cadence, so all are compared with it."""
     if lane is None or score.lane is None:
         return lane is None and score.lane is None
-    theirs: Lane = from_mapping(Lane, lane)
+    theirs = from_mapping(Lane, lane).compared
     return dataclasses.replace(score.lane, every="epoch") == dataclasses.replace(theirs, every="epoch")

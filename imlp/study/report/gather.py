@@ -13,7 +13,7 @@ from imlp.errors import RunError
 from imlp.spec.meter import PARTS
 from imlp.study import archive, schemas
 from imlp.study.report.data import ArmData, ModelData, SearchData, Series
-from imlp.study.report.provenance import environment, lane_in, run_data, settings, shown, warnings, why_missing
+from imlp.study.report.provenance import environment, run_data, settings, shown, warnings, why_missing
 from imlp.study.report.weights import first_layer
 from imlp.study.scores import Arm, constant_alpha, sample_deviation
 from imlp.study.two_lines import fit_v
@@ -194,7 +194,7 @@ def _knobs(lane: Lane | None) -> tuple[float, float] | None:
 
 
 def _model(arm: Arm, lane: Lane | None, shade: float | None, series: int) -> ModelData:
-    holding = [(run, key) for run in arm.runs if (key := lane_in(run, lane)) is not None]
+    holding = [(run, key) for run in arm.runs if (key := run.key_of(lane)) is not None]
     finished = [(run, key) for run, key in holding if run.result] or holding
     rows = {run.config.seed: run.of(key) for run, key in finished}  # as the scores: the last run of a seed counts
     score = arm.score(lane)
@@ -209,6 +209,7 @@ def _model(arm: Arm, lane: Lane | None, shade: float | None, series: int) -> Mod
         for what in (*PARTS, "distance")
     }
     results = [run.result for run in arm.runs if run.result]
+    remarks = [why_missing(run, key) for run, key in holding] or ["not trained: no lane needs it"]
     return ModelData(
         title=f"{arm.prior_name} (the prior)" if lane is None else lane.title,
         alpha=None if lane is None else constant_alpha(lane),
@@ -221,7 +222,7 @@ def _model(arm: Arm, lane: Lane | None, shade: float | None, series: int) -> Mod
         mean=score.mean if score else None,
         std=score.std if score else None,
         seconds=_mean([run.seconds for run, _ in finished if run.times]),
-        remark="; ".join(filter(None, (why_missing(run, key) for run, key in holding))),
+        remark="; ".join(filter(None, remarks)),
         epochs=epochs,
         accuracy=[float(np.mean(own)) for own in values],
         spread=[sample_deviation(own) for own in values],

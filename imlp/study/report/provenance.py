@@ -7,7 +7,6 @@ from typing import Any
 
 from imlp.study.report.data import RunData
 from imlp.study.scores import Arm
-from imlp.train.config import Lane
 from imlp.train.run_reader import Run
 
 
@@ -47,7 +46,7 @@ def warnings(arm: Arm, runs: list[RunData]) -> list[str]:
     for lane in arm.lanes:
         curves: dict[int, set[tuple[float, ...]]] = {}  # by seed; an equal run changes no mean
         for run in arm.runs:
-            if run.result and (key := lane_in(run, lane)) is not None:
+            if run.result and (key := run.key_of(lane)) is not None:
                 curves.setdefault(run.config.seed, set()).add(tuple(row["test_accuracy"] for row in run.of(key)))
         differing = [str(seed) for seed, own in sorted(curves.items()) if len(own) > 1]
         if differing:
@@ -70,17 +69,8 @@ def environment(arm: Arm) -> list[tuple[str, str]]:
     return [(name, _distinct(str(run.env.get(name, "")) for run in arm.runs)) for name in names]
 
 
-def lane_in(run: Run, lane: Lane | None) -> int | str | None:
-    """What the rows of a run call a lane (the first of several equal ones), or the prior."""
-    if lane is None:
-        return "prior"
-    return run.config.lanes.index(lane) if lane in run.config.lanes else None
-
-
 def why_missing(run: Run, key: int | str) -> str:
     """Why a run has no last accuracy of a model; nothing if it has one."""
-    if key == "prior" and not run.config.needs_prior:
-        return "not trained: no lane needs it"
     if run.result is None:
         return f"seed {run.config.seed} is unfinished"
     stop = next((stop for stop in run.result["stopped"] if stop["lane"] == key), None)

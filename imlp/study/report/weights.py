@@ -40,7 +40,8 @@ def first_layer(arm: Arm) -> Weights | str:
     images: dict[Lane | None, np.ndarray] = {}
     where: dict[str, None] = {}
     for run in sorted(arm.runs, key=lambda run: run.result is None):
-        if not set(run.config.lanes) <= set(images) or not images:
+        wanted = {*run.lanes, *([None] if run.config.needs_prior else [])}
+        if not wanted <= set(images):
             for path in RunFolder(run.folder).checkpoints():
                 try:
                     layer, rows, place, own = _read(run, path)
@@ -82,7 +83,7 @@ def _read(run: Run, path: Path) -> tuple[str, list[int], str, dict[Lane | None, 
                 g = 1.0 if gate is None else 1 / (1 + np.exp(-float(gate)))
                 w_p: Any = matrix(layer.spec, layer.spec.unnamed(parts))
                 own = g * w_p[rows].toarray() + (1.0 if gate is None else 1 - g) * own
-            images[run.config.lanes[lane]] = pictures(own, network.image)
+            images[run.lanes[lane]] = pictures(own, network.image)
     return layer.name, rows, f"seed {run.config.seed}, after epoch {state['epoch']}", images
 
 
