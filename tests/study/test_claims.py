@@ -317,13 +317,30 @@ def test_one_run_of_mlp_2_is_judged_by_what_table_5_says_of_it(mixed, expected):
     (run,) = arm([60], {Lane(alpha="0"): [55], alpha: [mixed]}).runs
     config = Config(network="mlp2", data="cifar10", lanes=run.config.lanes)
     (outcome,) = archive.implied(Arm((dataclasses.replace(run, config=config),)))
-    (found,) = archive.decided([outcome])
+    beside = dataclasses.replace(config, network="mlp1", lanes=(Lane(alpha="0"), Lane(alpha="0.5")))
+    (of_mlp_1,) = archive.implied(Arm((dataclasses.replace(run, config=beside),)))  # alpha 1 was not run there
+    (found,) = archive.decided([outcome, of_mlp_1])
     assert (found["verdict"], found["claim"]) == (
         expected,
         "alpha 1 in the wide first layer is above the plain MLP-2 (every step)",
     )
     assert "2.31, stands in" in found["because"]
     assert [row["paper"] for row in outcome["table"]] == [None, 54.8, 73.7]
+
+
+def test_structure_that_stays_is_judged_lane_by_lane():
+    lanes = {Lane(alpha="0.5", every="step"): [50], Lane(alpha="1", every="step"): [60]}
+    claim = {"kind": "stays-near", "arm": "a", "lanes": [{"alpha": "0.5"}, {"alpha": "1"}], "shared": 0.9}
+    both = arm([60], lanes, shared=[0.95])
+    assert verdict(claim, a=both)[0] == "holds"
+    found, because = verdict(claim, a=arm([60], dict(list(lanes.items())[:1]), shared=[0.95]))
+    assert (found, because) == ("cannot tell", "I-MLP alpha 1, every step of a was not run")
+
+
+def test_a_plain_mlp_that_a_claim_names_by_its_coupling_is_the_s_mlp():
+    claim = {"kind": "above", "higher": {"arm": "a"}, "lower": [{"arm": "a", "alpha": "0", "coupling": "self"}]}
+    assert verdict(claim, a=arm(spread(60), {Lane(alpha="0", coupling="self"): spread(50)}))[0] == "holds"
+    assert verdict(claim, a=arm(spread(60), {Lane(alpha="0"): spread(50)}))[0] == "holds"
 
 
 def test_a_claim_with_a_wrong_setting_is_refused():
