@@ -1,13 +1,14 @@
 """Figure 2 as the runs on record have it: accuracy against alpha with the CNN prior on CIFAR-10.
 
-The best evidence there is: runs at the paper's setting as soon as they have enough alphas, the longest ones until then.
+The best evidence there is: runs at the paper's setting as soon as they have enough alphas, until then those with most.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from imlp.study import experiments
+from imlp.study.readings import differences
 from imlp.study.scores import Arm, arms_of
 from imlp.train.config import Lane
 from imlp.train.run_reader import Run
@@ -25,10 +26,11 @@ def best_arm(runs: Sequence[Run]) -> Arm | None:
 
 
 def best_evidence(runs: Sequence[Run], points: Callable[[Arm], int], fewest: int) -> Arm | None:
-    """Of the arms with at least so many points: the paper's setting, then the most points, then the longest runs."""
+    """Of the arms with at least so many points: the paper's setting, then our reading of it, most points, longest."""
 
     def rank(arm: Arm) -> tuple[Any, ...]:
-        return not lacking(arm), points(arm), arm.config.epochs * (arm.config.train_size or 10**9)
+        length = arm.config.epochs * (arm.config.train_size or 10**9)
+        return not lacking(arm), not differences(arm.config), points(arm), length
 
     own = [run for run in runs if (run.config.network, run.config.data) == ("cnn", DATA)]
     return max((arm for arm in arms_of(own) if points(arm) >= fewest), key=rank, default=None)
@@ -39,14 +41,25 @@ def lacking(arm: Arm) -> str:
     return experiments.read_experiment(NAME).lacking({ARM: arm})
 
 
-def described(arm: Arm) -> str:
-    """Length and seeds, in words."""
-    config, seeds = arm.config, max(score.n for score in arm.scores)
+def described(arm: Arm, lanes: Iterable[Lane]) -> str:
+    """Length, reading, and the seeds of these lanes, in words."""
+    config, counts = arm.config, sorted({score.n for score in arm.scores_of(lanes)})
+    seeds = " to ".join(map(str, counts if len(counts) < 2 else (counts[0], counts[-1])))
     images = f" of {config.train_size:,} images" if config.train_size else ""
     far, rounded = lacking(arm), any(run.config.products != "full" for run in arm.runs)
-    setting = f" ({far})" if far else ", the paper's setting"
+    setting = f" ({far})" if far else ", ".join([", the paper's setting", *differences(config)])
     precision = ", in part with products in bfloat16" if rounded else ""
-    return f"{config.epochs} epochs{images}{setting}, {seeds} {'seed' if seeds == 1 else 'seeds'}{precision}"
+    return f"{config.epochs} epochs{images}{setting}, {seeds} {'seed' if seeds == '1' else 'seeds'}{precision}"
+
+
+def series(arm: Arm) -> dict[str, list[Lane]]:
+    """By cadence the lanes of the paper's interpolation with a constant alpha above 0, smallest first."""
+    return {base.every: own for base, own in arm.series.items() if base == Lane(alpha="0", every=base.every)}
+
+
+def drawn(arm: Arm) -> list[Lane]:
+    """The lanes of the curves; alpha 0 begins each of them."""
+    return [Lane(alpha="0"), *(lane for own in series(arm).values() for lane in own)]
 
 
 def figure(arm: Arm) -> "Figure":
@@ -59,19 +72,13 @@ def figure(arm: Arm) -> "Figure":
     outcome = experiments.read_experiment(NAME).outcome({ARM: arm}, budget="paper", command="")
     outcome["paper"] = [] if outcome["lacking"] else outcome["paper"]
     (data,) = gather.gather([arm], [outcome])
-    made = figures.against_alpha(data, fits=False)
-    axes, (base, lanes) = made.axes[0], max(arm.series.items(), key=lambda item: len(arm.scores_of(item[1])))
+    every, lanes = max(series(arm).items(), key=lambda item: len(arm.scores_of(item[1])))
     early = {lane: arm.score_at_lowest_loss(lane) for lane in (Lane(alpha="0"), *lanes)}
-    curve = [(float(lane.alpha), score.mean) for lane, score in early.items() if score]
-    label = f"mixed every {base.every}, after the epoch of the lowest test loss"
-    style: dict[str, Any] = {"color": "grey", "linestyle": "--", "linewidth": 1, "marker": "s", "markersize": 4}
-    axes.plot(*zip(*curve, strict=True), label=label, **style)
-    handles = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
-    names = sorted(handles, key=lambda name: name == label)  # it is missing if runs have no losses on record
-    if (between := axes.get_legend()) is not None:  # the curves, where there is no room for it
-        between.remove()
-    made.legend([handles[name] for name in names], names, fontsize=8, loc="outside lower center", ncols=3)
-    axes.set_title(f"CIFAR-10, CNN prior: {described(arm)}", fontsize=11)
+    curve = [(float(lane.alpha), score.mean) for lane, score in early.items() if score]  # none without losses on record
+    loss = f"{'validation' if arm.config.validation else 'test'} loss"
+    name = f"mixed every {every}, after the epoch of the lowest {loss}"
+    made = figures.against_alpha(data, fits=False, beside={name: curve} if curve else {})
+    made.axes[0].set_title(f"CIFAR-10, CNN prior: {described(arm, drawn(arm))}", fontsize=11)
     return made
 
 
@@ -79,12 +86,12 @@ def points(arm: Arm) -> dict[str, Any]:
     """The curves as numbers: by cadence the alphas with mean, standard deviation and number of seeds."""
     zero = [score for score in arm.scores if score.alpha == 0][:1]
     curves = {
-        base.every: [_point(score) for score in (*zero, *own)]
-        for base, lanes in arm.series.items()
+        every: [_point(score) for score in (*zero, *own)]
+        for every, lanes in series(arm).items()
         if len(own := arm.scores_of(lanes)) >= FEWEST
     }
     prior = arm.score(None)
-    return {"what": described(arm), "prior": _point(prior) if prior else None, "curves": curves}
+    return {"what": described(arm, drawn(arm)), "prior": _point(prior) if prior else None, "curves": curves}
 
 
 def _point(score: Any) -> dict[str, Any]:
@@ -92,7 +99,7 @@ def _point(score: Any) -> dict[str, Any]:
 
 
 def _alphas(arm: Arm) -> int:
-    return max((len(arm.scores_of(lanes)) for lanes in arm.series.values()), default=0)
+    return max((len(arm.scores_of(lanes)) for lanes in series(arm).values()), default=0)
 
 
 def write(folder: Path, name: str, figure: "Figure") -> None:

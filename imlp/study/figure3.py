@@ -27,6 +27,11 @@ def best_arm(runs: Sequence[Run]) -> Arm | None:
     return best_evidence(runs, lambda arm: len(arm.scores_of(LANES.values())), FEWEST)
 
 
+def drawn(arm: Arm) -> list[Lane]:
+    """The lanes of the schedules."""
+    return list(LANES.values())
+
+
 def figure(arm: Arm) -> "Figure":
     """Left: accuracy by epoch under each schedule. Right: where it ends, by k, and the paper's if the setting is."""
     from matplotlib import colormaps
@@ -60,7 +65,7 @@ def figure(arm: Arm) -> "Figure":
     left.legend(fontsize=8, loc="lower right")
     for axes in (left, right):
         axes.grid(alpha=0.25)
-    made.suptitle(f"CIFAR-10, CNN prior: {described(arm)}", fontsize=11)
+    made.suptitle(f"CIFAR-10, CNN prior: {described(arm, drawn(arm))}", fontsize=11)
     return made
 
 
@@ -68,7 +73,8 @@ def _by_epoch(arm: Arm, lane: Lane | None) -> tuple[np.ndarray, np.ndarray]:
     """Epochs, and the mean accuracy over the seeds in per cent after each."""
     curves = {}
     for run in arm.runs:  # where a seed has a model twice, the last one counts, as in its score
-        if run.result and (rows := run.rows_of(lane)):
-            curves[run.config.seed] = [100 * row["test_accuracy"] for row in rows]
+        ended = run.result["models"] if run.result else ()  # without lanes that have stopped
+        if run.key_of(lane) in {row["lane"] for row in ended}:
+            curves[run.config.seed] = [100 * row["test_accuracy"] for row in run.rows_of(lane)]
     mean = np.mean(list(curves.values()), axis=0)
     return np.arange(1, len(mean) + 1), mean

@@ -1,6 +1,7 @@
 """The figures as matplotlib draws them, for papers and slides; the page draws the same numbers itself."""
 
 import io
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from imlp.study.report.weights import Weights
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+Curve = Sequence[tuple[float, float]]  # alphas and accuracies
 
 MARKERS = "osD^v"
 DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (5, 2, 1.5, 2)))
@@ -24,7 +27,8 @@ def of_arm(arm: ArmData) -> dict[str, "Figure"]:
     with matplotlib.rc_context({"text.parse_math": False}):  # a name may hold dollars
         if any(series.alphas for series in arm.series):
             found["alpha"] = against_alpha(arm)
-        if len({model.knobs[0] for model in arm.models if model.knobs and model.knobs[0] != model.knobs[1]}) > 1:
+        known = [model.knobs for model in arm.models if model.knobs and model.mean is not None]
+        if len({locality for locality, sharing in known if locality != sharing}) > 1:
             found["knobs"] = knobs(arm)
         if any(model.epochs for model in arm.models):
             found["epochs"] = by_epoch(arm)
@@ -60,8 +64,8 @@ def written(figure: "Figure") -> dict[str, bytes]:
     return found
 
 
-def against_alpha(arm: ArmData, *, fits: bool = True) -> "Figure":
-    """Accuracy against alpha, each series with its spread and, with `fits`, its two lines."""
+def against_alpha(arm: ArmData, *, fits: bool = True, beside: Mapping[str, Curve] | None = None) -> "Figure":
+    """Accuracy against alpha, each series with its spread and, with `fits`, its two lines; in grey, curves by name."""
     figure, axes = _figure((8, 5))
     for k, series in enumerate(arm.series):
         colour, errors = f"C{k}", [std or 0 for std in series.stds]
@@ -83,6 +87,9 @@ def against_alpha(arm: ArmData, *, fits: bool = True) -> "Figure":
         errors = [point["std"] or 0 for point in arm.paper]
         style = {"color": "black", "marker": "D", "markerfacecolor": "none", "linestyle": "none", "capsize": 3}
         axes.errorbar(x, y, errors, label="the paper", **style)
+    for name, points in (beside or {}).items():
+        style = {"color": "grey", "linestyle": "--", "linewidth": 1, "marker": "s", "markersize": 4}
+        axes.plot([alpha for alpha, _ in points], [value for _, value in points], label=name, **style)
     least = min((alpha for alpha in arm.alphas if alpha > 0), default=1.0)
     axes.set_xscale("symlog", linthresh=least, linscale=1)  # linear from 0 to the least alpha, as wide as a decade
     axes.set_xticks(arm.ticks, [f"{tick:g}" for tick in arm.ticks])
@@ -91,7 +98,7 @@ def against_alpha(arm: ArmData, *, fits: bool = True) -> "Figure":
     low, high = axes.get_ylim()
     axes.set_ylim(max(0, low), min(100, high))
     axes.grid(alpha=0.25)
-    axes.legend(fontsize=8)
+    figure.legend(fontsize=8, loc="outside lower center", ncols=2)  # inside it would lie on a curve
     return figure
 
 
