@@ -52,10 +52,13 @@ def differences(config: Config) -> list[str]:
     if config.augment == "resized":
         found += [f"area {config.crop_area.replace(',', ' to ')}, aspect {config.crop_aspect.replace(',', ' to ')}"]
     found += ["pixels from 0 to 1"] if config.inputs == "unit" else []
-    images = (config.train_size or IMAGES) - config.validation
-    found += [f"{images:,} images"] if images != IMAGES else []
+    found += [f"{config.train_size:,} images"] if config.train_size else []
+    found += [f"{config.validation:,} held out"] if config.validation else []
     options = dict(config.options)
     found += [f"norms after layers {' and '.join(map(str, options['activated']))}"] if "activated" in options else []
+    found += [
+        f"{name.replace('_', ' ')} {options[name]}" for name in ("first_channels", "first_stride") if name in options
+    ]
     found += ["the Mixer not residual"] if options.get("residual") is False else []
     return found
 
@@ -65,7 +68,7 @@ def _named(config: Config) -> str:
 
 
 def _finished(arms: Sequence[Arm]) -> Table:
-    """Two rows for each reading, with the models of all networks, and one for the paper.
+    """Three rows for each reading, with the models of all networks, and one for the paper.
 
     The paper does not say of which epoch its accuracies are: of the last, or of that with the lowest loss.
     """
@@ -76,12 +79,12 @@ def _finished(arms: Sequence[Arm]) -> Table:
         theirs = next(row for row in paper if row["lane"] == (None if lane is None else {"alpha": lane.alpha}))
         columns += [model, "from the paper, in its std"]
         last += [f"{theirs['value']:.1f}", ""]
-        scores: dict[tuple[str, str], Score | None] = {}
+        scores: dict[tuple[str, str], Score] = {}
         for arm in (arm for arm in arms if arm.config.network == network):
-            found = (arm.score(lane), arm.score_at_lowest_loss(lane))
-            scores |= {
-                (_named(arm.config), when): score for when, score in zip(_epochs(arm.config), found, strict=True)
-            }
+            found = (arm.score(lane), arm.score_over_the_last(lane), arm.score_at_lowest_loss(lane))
+            for when, score in zip(_epochs(arm.config), found, strict=True):
+                if score is not None:
+                    scores.setdefault((_named(arm.config), when), score)
         for key, cells in rows.items():
             score = scores.get(key)
             cells.append(f"{score.mean:.1f}" if score else "")
@@ -90,20 +93,21 @@ def _finished(arms: Sequence[Arm]) -> Table:
     return columns, [*found_any, last] if found_any else []
 
 
-def _epochs(config: Config) -> tuple[str, str]:
+def _epochs(config: Config) -> tuple[str, str, str]:
     """The epochs whose accuracies are compared with the paper's."""
-    return "last", f"of the lowest {'validation' if config.validation else 'test'} loss"
+    return "last", "last five, their mean", f"of the lowest {'validation' if config.validation else 'test'} loss"
 
 
 def _stopped(arms: Sequence[Arm]) -> Table:
-    """A row for each run, beside the default setting of its own network."""
-    usual = {arm.config.network: arm for arm in arms if not differences(arm.config)}
+    """A row for each run; beside those of the CNN pair, the default setting."""
+    default = [arm for arm in arms if arm.config.network == "cnn" and not differences(arm.config)]
+    usual = max(default, key=lambda arm: len(arm.scores), default=None)
     columns, rows = ["reading", "epoch", *MODELS, "S-CNN with the default", "S-MLP with the default"], []
     for arm in arms:
         for run in (run for run in arm.runs if run.result is None and run.rows):
             epoch, network = max(row["epoch"] for row in run.rows), run.config.network
             own = [_accuracy(run, lane, epoch) if network == of else "" for of, lane in MODELS.values()]
-            beside = [_of_arm(usual.get("cnn"), lane, epoch) for lane in (None, Lane(alpha="0")) if network == "cnn"]
+            beside = [_of_arm(usual, lane, epoch) for lane in (None, Lane(alpha="0")) if network == "cnn"]
             rows.append([_named(run.config), str(epoch), *own, *(beside or ["", ""])])
     return columns, rows
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from imlp.errors import ConfigError
-from imlp.study import figure2, figure3, readings
+from imlp.study import beside_paper, figure2, figure3, readings
 from imlp.study.archive import Record, records
 from imlp.study.claims import UNKNOWN
 from imlp.study.cost import duration
-from imlp.study.scores import PRIORS
+from imlp.study.scores import PRIORS, arms_of
 from imlp.train.config import read
 from imlp.train.run_reader import Run
 
@@ -27,8 +27,14 @@ ABOUT = (
 )
 RULE = (
     "A claim *holds* or *fails* by runs of the length that it is about, and by differences above the spread (the "
-    "root of the sum of the two variances over seeds); otherwise nobody can tell yet."
+    "root of the sum of the two variances over seeds); otherwise the verdict is *cannot tell*."
 )
+MODELS = (
+    "The *S-MLP* is the plain MLP (alpha 0). An *I-MLP* is moved towards a *prior* by alpha, after every step unless "
+    "stated otherwise. With `decay:0.5:k`, alpha is 0.5 (1 - t / T)^k in epoch t of T; `end:0.5` mixes once, before "
+    "the test. The *S-CNN* and the *MLP-Mixer* are priors, trained on the same batches."
+)
+BESIDE = "Test accuracy in per cent at the paper's setting, as we read it: 100 epochs, all images, the crop `pad`."
 
 
 def page(folder: Path, found: Sequence[Record]) -> str:
@@ -38,8 +44,9 @@ def page(folder: Path, found: Sequence[Record]) -> str:
     found = sorted(found, key=lambda record: record.lacking != "")  # the paper's setting first
     parts = [
         f"{MARK}\n\n# Results",
+        *_beside_the_paper(found),
         *_findings(folder, given.get("findings", []), found),
-        *_paper_figures(found),
+        *_paper_figures(found, {finding["figure"] for finding in given.get("findings", [])}),
         *_readings(found, given.get("reading", "")),
         "## What was judged, and what cannot be told yet",
         RULE,
@@ -97,12 +104,19 @@ def _named(found: Iterable[Record], name: str, claim: str) -> dict[str, str] | N
     return next((verdict for verdict in own if verdict["claim"] == claim), None)
 
 
-def _paper_figures(found: Sequence[Record]) -> list[str]:
+def _beside_the_paper(found: Sequence[Record]) -> list[str]:
+    columns, rows = beside_paper.table(arms_of(run for record in found for run in record.runs))
+    return [MODELS, "## Beside the paper", BESIDE, _table(columns, rows), "## What was found"] if rows else []
+
+
+def _paper_figures(found: Sequence[Record], shown: set[str]) -> list[str]:
+    """Figures 2 and 3, unless a finding has shown them."""
     runs, parts = [run for record in found for run in record.runs], []
     for number, of, what in ((2, figure2, "Accuracy against alpha"), (3, figure3, "Alpha that decays over the epochs")):
-        if (arm := of.best_arm(runs)) is not None:
-            text = f"{what}, with the CNN prior on CIFAR-10: {figure2.described(arm)}."
-            parts += [f"## Figure {number}, as far as it is on record", text, f"![{what}](figure{number}.png)"]
+        name = f"figure{number}.png"
+        if name not in shown and (arm := of.best_arm(runs)) is not None:
+            text = f"{what}, with the CNN prior on CIFAR-10: {figure2.described(arm, of.drawn(arm))}."
+            parts += [f"## Figure {number}, as far as it is on record", text, f"![{what}]({name})"]
     return parts
 
 
@@ -124,15 +138,15 @@ def _open(found: Sequence[Record], notes: dict[str, Any]) -> str:
         counts = [str(verdicts.count(which)) for which in ("holds", "fails", UNKNOWN)]
         title = record.outcomes[0]["title"] if record.said else notes.get(record.name, {}).get("title", "")
         rows.append([record.name, title, *counts, _lacking(record)])
-    return _table(["runs", "what they ask", "hold", "fail", "cannot tell", "they lack"], rows)
+    return _table(["runs", "what they ask", "hold", "fail", "cannot tell", "the paper's setting"], rows)
 
 
 def _lacking(record: Record) -> str:
-    """What its runs lack of the paper's setting, and how they read what the paper leaves open."""
+    """How far its runs are from the paper's setting, and how they read what the paper leaves open."""
     if not any(run.result for run in record.runs):
-        return "an end: they were stopped early"
+        return "stopped early"
     read_as = ", ".join(readings.differences(record.runs[0].config))
-    return record.lacking or ("nothing" + (f", read as {read_as}" if read_as else ""))
+    return record.lacking or ("complete" + (f", with {read_as}" if read_as else ""))
 
 
 def _short(folder: Path, found: Sequence[Record], notes: dict[str, Any]) -> list[str]:
@@ -204,6 +218,7 @@ def _origins(found: Sequence[Record], notes: dict[str, Any]) -> str:
             command = f"python {command}" if command.startswith("cli.py") else command
             times = duration(60 * max(1, round(sum(one.seconds for one in runs) / 60)))
             images = f"{run.config.train_size:,}" if run.config.train_size else "all"
+            images += f", {run.config.validation:,} held out" if run.config.validation else ""
             rows.append([
                 name, f"`{command}`", str(env.get("started", ""))[:10], times, str(run.config.epochs), images,
                 about.get("commits", {}).get(own, about.get("commit", "")), _machine(env),

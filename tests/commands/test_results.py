@@ -150,12 +150,12 @@ def test_figure_2_is_drawn_from_the_best_evidence():
     assert made["prior"] == {
         "alpha": None, "accuracy": prior.mean / 100, "std": prior.std and prior.std / 100, "n": prior.n,
     }  # fmt: skip
-    assert "the paper's setting" in figure2.described(arm)
+    assert "the paper's setting" in figure2.described(arm, figure2.drawn(arm))
     (early,) = (line for line in figure2.figure(arm).axes[0].get_lines() if "lowest test loss" in line.get_label())
     drawn = dict(zip(*early.get_data(), strict=True))
-    (run,) = (run for run in arm.runs if Lane(alpha="0") in run.config.lanes)
-    losses = {row["test_loss"]: row["test_accuracy"] for row in run.rows_of(Lane(alpha="0"))}
-    assert (drawn[0], len(drawn)) == (pytest.approx(100 * losses[min(losses)]), len(made["curves"]["step"]))
+    own = [run.rows_of(Lane(alpha="0")) for run in arm.runs if Lane(alpha="0") in run.lanes]
+    best = [100 * min(rows, key=lambda row: row["test_loss"])["test_accuracy"] for rows in own]  # one for each seed
+    assert (drawn[0], len(drawn)) == (pytest.approx(sum(best) / len(best)), len(made["curves"]["step"]))
     labels = [figure2.figure(one).axes[0].get_legend_handles_labels()[1] for one in (arm, short)]
     assert ["the paper" in own for own in labels] == [True, False]
 
@@ -176,6 +176,18 @@ def test_figure_3_has_every_schedule_and_the_paper_s_points_only_at_its_setting(
         assert [value for one in drawn for value in one.lines[0].get_ydata()] == list(paper.values())
 
 
+def test_figure_3_leaves_out_a_seed_whose_lane_has_stopped():
+    short = figure3.best_arm([run for run in find_runs([ROOT / "results"]) if is_short(run)])
+    lane, last = figure3.LANES[1], short.runs[-1]
+    rows = [row for row in last.rows if row not in last.rows_of(lane)[5:]]
+    models = [row for row in last.result["models"] if row["lane"] != last.key_of(lane)]
+    stopped = dataclasses.replace(last, rows=rows, result={**last.result, "models": models})
+    (arm,) = arms_of([*short.runs[:-1], stopped])
+    assert arm.score(lane).n == short.score(lane).n - 1
+    drawn = {line.get_label(): line.get_ydata()[-1] for line in figure3.figure(arm).axes[0].get_lines()}
+    assert drawn["k = 1"] == pytest.approx(arm.score(lane).mean)
+
+
 def with_length_of_the_paper(config: Config) -> Config:
     return dataclasses.replace(Config(data="cifar10"), lanes=config.lanes, seed=config.seed)
 
@@ -192,7 +204,7 @@ def test_runs_of_either_precision_make_one_curve():
     full = [run for run in runs if run.config.products == "full"]
     (expected,) = (row["test_accuracy"] for run in full for row in run.result["models"] if row["lane"] == "prior")
     assert arm.score(None).by_seed == {0: 100 * expected}
-    assert figure2.described(arm).endswith("in part with products in bfloat16")
+    assert figure2.described(arm, figure2.drawn(arm)).endswith("in part with products in bfloat16")
 
 
 def test_the_record_of_this_repository_is_true():
@@ -206,3 +218,22 @@ def test_figure_2_of_runs_without_losses_has_no_second_curve():
     (arm,) = arms_of(dataclasses.replace(run, rows=rows[run.folder]) for run in runs)
     labels = figure2.figure(arm).axes[0].get_legend_handles_labels()[1]
     assert not any("lowest test loss" in label for label in labels)
+
+
+def test_figure_2_has_the_paper_s_interpolation_alone():
+    (arm,) = arms_of(find_runs([ROOT / "results" / "valley-without-a-prior"]))
+    assert any(lane.coupling == "self" for lane in arm.lanes)
+    assert {lane.coupling for lane in figure2.drawn(arm)} == {"interpolate"}
+    curve = figure2.points(arm)["curves"]["step"]
+    scores = [arm.score(Lane(alpha=f"{point['alpha']:g}")) for point in curve]
+    assert [point["accuracy"] for point in curve] == pytest.approx([score.mean / 100 for score in scores])
+
+
+def test_a_figure_counts_the_seeds_of_what_it_draws():
+    """A second seed of alpha 0 and 1 is one of figure 2's curve, and none of the schedules."""
+    runs = [run for run in find_runs([ROOT / "results"]) if run.folder.parent.name == "cnn-paper"]
+    (ends,) = (run for run in runs if run.folder.name == "ends")
+    again = dataclasses.replace(ends, config=dataclasses.replace(ends.config, seed=1))
+    (arm,) = arms_of([*runs, again])
+    assert ", 1 to 2 seeds" in figure2.described(arm, figure2.drawn(arm))
+    assert ", 1 seed," in figure2.described(arm, figure3.drawn(arm))
