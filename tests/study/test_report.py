@@ -875,15 +875,23 @@ def test_several_are_a_table_whose_links_open_their_sections(page, page_of_searc
     assert page.locator("details.part[open]").count() == 2
 
 
-def test_the_record_opens_with_its_finding(page, tmp_path, monkeypatch):
-    """The results of this repository: one sentence, its figure, and a table short enough to look over."""
-    monkeypatch.chdir(ROOT)
-    (tmp_path / "a.html").write_text(make([Path("results")]).page)
+@pytest.fixture(scope="module")
+def page_of_the_record(tmp_path_factory):
+    """The report on the results of this repository."""
+    path = tmp_path_factory.mktemp("record") / "report.html"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT)
+        path.write_text(make([Path("results")]).page)
+    return path
+
+
+def test_the_record_opens_with_its_finding(page, page_of_the_record):
+    """One sentence, its figure, and a table short enough to look over."""
     first = tomllib.loads((ROOT / "results" / "findings.toml").read_text())["findings"][0]
     says, record = first["says"], first["rests"][0]["record"]
     for width in (390, 1280):
         page.set_viewport_size({"width": width, "height": 844})
-        page.goto((tmp_path / "a.html").as_uri())
+        page.goto(page_of_the_record.as_uri())
         assert page.locator(".lead").inner_text() == says.replace("+-", "±")
         assert page.locator("#lead-chart .plot svg").bounding_box()["y"] < 844
         assert page.evaluate("document.documentElement.scrollHeight") < 4000
@@ -891,6 +899,21 @@ def test_the_record_opens_with_its_finding(page, tmp_path, monkeypatch):
     data = "JSON.parse(document.getElementById('data').textContent)"
     arm = page.evaluate(f"{data}[document.getElementById('lead-chart').dataset.arm].id")
     assert f"results/{record}" in page.locator(f"#{arm}").text_content()
+
+
+def test_of_many_sections_those_at_full_length_come_first(page, page_of_the_record):
+    """The rest is folded, listed in a table of its own, and opened by a link to any of it."""
+    page.goto(page_of_the_record.as_uri())
+    first, rest = page.locator("table.overview").all()
+    assert set(first.locator("tbody td:nth-of-type(2)").all_inner_texts()) == {"100"}
+    assert "unfinished" not in first.inner_text()
+    assert not rest.is_visible()
+    links = rest.locator("a").evaluate_all("all => all.map(one => one.getAttribute('href'))")
+    assert len(links) == page.locator("#more-sections section[id]:not(section section section)").count() > 5
+    page.evaluate("to => { location.hash = to; }", links[-1])
+    assert page.locator(f"{links[-1]} .plot svg").first.is_visible()
+    lines = rest.locator("tbody tr").all_inner_texts()
+    assert all("unfinished" in line or "39,100 steps" in line for line in lines)
 
 
 def test_the_charts_are_drawn(shown):

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
 from importlib.resources import files as resources
@@ -24,12 +25,22 @@ DRAWN = (  # what the script needs of a model
     "title", "alpha", "prior", "mean", "std", "epochs", "accuracy", "spread", "seeds", "layers", "random", "parts",
     "distance", "shade", "series",
 )  # fmt: skip
+MANY = 8  # sections that a table of contents lists without folding any
 FEW = 4  # models that fit into one sentence, and remarks that need not be folded
 EXPLAINED = (
     "A dense layer W is moved towards the dense form W<sub>P</sub> of a structured one, the prior: "
     "W &larr; (1 &minus; &alpha;) W + &alpha; W<sub>P</sub>. A lane is one such network with its alpha; an arm holds "
     "the runs that differ only in seeds and lanes. &plusmn; is the standard deviation over seeds."
 )
+
+
+@dataclass(frozen=True)
+class Part:
+    """A section of the page, and its line in the table of contents."""
+
+    line: str
+    section: str
+    whole: bool  # finished, and as long as its claims need
 
 
 def html(
@@ -52,20 +63,23 @@ def html(
     def heading(name: str) -> str:
         return name if several else "Results"  # one section alone would repeat the title
 
-    body = [_header(title, arms, experiments, lead, finding)]
-    if several:
-        body += [_lead_figure(lead, arms, files)] if lead else []
-        body += [_overview(arms, alone, experiments, searches)]
-    body += _warnings(arms, searches)
+    parts = []
     for n, experiment in enumerate(experiments, start=1):
         content = experiment_content(n, experiment, arms, owner, searches, files)
-        body.append(section("experiment", f"experiment{n}", heading(experiment["title"]), content, opened=not several))
+        shown = section("experiment", f"experiment{n}", heading(experiment["title"]), content, opened=not several)
+        parts.append(Part(_experiment_line(n, experiment, arms), shown, whole=not experiment.get("lacking")))
     for search in searches:
         name = heading(f"{search.name}{'' if search.finished else ' (unfinished)'}")
-        body.append(section("search", search.id, name, search_section(search, arms, files), opened=not several))
+        shown = section("search", search.id, name, search_section(search, arms, files), opened=not several)
+        parts.append(Part(_search_line(search, arms), shown, whole=search.finished))
     for arm in alone:
         content = arm_content(arms.index(arm), arm, searches, files)
-        body.append(section("arm", arm.id, heading(arm.name), content, opened=not several))
+        shown = section("arm", arm.id, heading(arm.name), content, opened=not several)
+        parts.append(Part(_arm_line(arm), shown, whole=any(run.finished for run in arm.runs)))
+
+    body = [_header(title, arms, experiments, lead, finding)]
+    body += [_lead_figure(lead, arms, files)] if several and lead else []
+    body += _contents(parts, _warnings(arms, searches))
     return Template((here / "page.html").read_text("utf-8")).substitute(
         title=escape(title),
         style=(here / "page.css").read_text("utf-8"),
@@ -166,24 +180,22 @@ def _lead_figure(arm: ArmData, arms: Sequence[ArmData], files: Mapping[str, byte
     return f"<div class='lead-figure'>{main_figure(n, arm, files, own='lead')}</div>"
 
 
-def _overview(
-    arms: Sequence[ArmData],
-    alone: Sequence[ArmData],
-    experiments: Sequence[dict[str, Any]],
-    searches: Sequence[SearchData],
-) -> str:
+def _contents(parts: Sequence[Part], warnings: Sequence[str]) -> list[str]:
+    """The sections behind a table of them; of many, those that are not whole are folded away at the end."""
+    if len(parts) <= 1:
+        return [*warnings, *(part.section for part in parts)]
+    folds = len(parts) > MANY and any(part.whole for part in parts)
+    whole = [part for part in parts if part.whole or not folds]
+    rest = [part for part in parts if part not in whole]
+    found = [_overview(whole), *warnings, *(part.section for part in whole)]
+    if rest:
+        content = "\n".join([_overview(rest), *(part.section for part in rest)])
+        found.append(section("rest", "more-sections", f"Short or unfinished: {len(rest)} more", content, opened=False))
+    return found
+
+
+def _overview(parts: Sequence[Part]) -> str:
     """A line for each section: how much was run, and what came of it."""
-    by_key, rows = {arm.key: arm for arm in arms}, []
-    for n, experiment in enumerate(experiments, start=1):
-        own = [by_key[named["key"]] for named in experiment["arms"] if named["key"] in by_key]
-        about = experiment.get("lacking") or ""
-        rows.append(_line(f"experiment{n}", experiment["title"], about, own, counts(experiment["verdicts"])))
-    for search in searches:
-        own = [arm for arm in arms if search.holds(arm)]
-        rows.append(_line(search.id, search.name, "" if search.finished else "unfinished", own, None))
-    for arm in alone:
-        about = "" if any(run.finished for run in arm.runs) else "unfinished"
-        rows.append(_line(arm.id, arm.name, about, [arm], counts(arm.verdicts) if arm.verdicts else None))
     heads = "".join(
         f'<th scope="col" class="number" title="{name}"><span aria-hidden="true">{mark}</span>'
         f'<span class="hidden">{name}</span></th>'
@@ -192,9 +204,25 @@ def _overview(
     return (
         "<nav aria-label='Contents'><table class='overview'><thead><tr><th scope='col'>What was run</th>"
         "<th scope='col' class='number'>seeds</th><th scope='col' class='number'>epochs</th>"
-        f"{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+        f"{heads}</tr></thead><tbody>{''.join(part.line for part in parts)}</tbody></table>"
         "<p class='quiet'>✓ claims that hold, ✗ that fail, ? that these runs cannot tell.</p></nav>"
     )
+
+
+def _experiment_line(n: int, experiment: dict[str, Any], arms: Sequence[ArmData]) -> str:
+    keys = {named["key"] for named in experiment["arms"]}
+    own, about = [arm for arm in arms if arm.key in keys], experiment.get("lacking") or ""
+    return _line(f"experiment{n}", experiment["title"], about, own, counts(experiment["verdicts"]))
+
+
+def _search_line(search: SearchData, arms: Sequence[ArmData]) -> str:
+    own = [arm for arm in arms if search.holds(arm)]
+    return _line(search.id, search.name, "" if search.finished else "unfinished", own, None)
+
+
+def _arm_line(arm: ArmData) -> str:
+    about = "" if any(run.finished for run in arm.runs) else "unfinished"
+    return _line(arm.id, arm.name, about, [arm], counts(arm.verdicts) if arm.verdicts else None)
 
 
 def _line(to: str, title: str, about: str, arms: Sequence[ArmData], judged: tuple[int, int, int] | None) -> str:
