@@ -3,7 +3,8 @@
 A claim looks at the scores of an experiment's arms and returns a verdict with its reason. One accuracy is above another
 if the difference of the means exceeds the spread, the root of the sum of the two variances over seeds. A difference
 within the spread decides nothing, and neither do runs that are not what the claim says that it needs: `cannot tell`.
-One seed has no deviation; the largest that the paper reports for these models stands in for it, and the reason says so.
+One seed has no deviation, and that of two says little: for fewer than three, the largest that the paper reports for these
+models stands in, unless their own is larger, and the reason says so.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +23,8 @@ from imlp.train.run_reader import meter_of
 
 HOLDS, FAILS, UNKNOWN = "holds", "fails", "cannot tell"
 R2 = 0.8  # of each side, for it to count as logarithmic
-NO_SPREAD = "one seed: no spread to compare it with"
+SEEDS = 3  # fewer say too little about their own spread
+NO_SPREAD = "fewer than three seeds: no spread to compare it with"
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class _Missing(Exception):
 
 @dataclass(frozen=True)
 class Evidence:
-    """The arms by name, and the standard deviation to assume for a single seed, if one is known."""
+    """The arms by name, and the standard deviation to assume for one or two seeds, if one is known."""
 
     arms: Mapping[str, Arm]
     assumed: float | None = None
@@ -95,8 +97,13 @@ class Evidence:
 
     def spread(self, *scores: Score) -> float | None:
         """The root of the sum of their variances; None if one of them is unknown."""
-        found = [score.std if score.std is not None else self.assumed for score in scores]
+        found = [self._deviation(score) for score in scores]
         return None if None in found else hypot(*(std for std in found if std is not None))
+
+    def _deviation(self, score: Score) -> float | None:
+        if score.n >= SEEDS:
+            return score.std
+        return None if self.assumed is None else max(score.std or 0, self.assumed)
 
     def above(self, one: Score, other: Score) -> int:
         """1: the first is above the second by more than the spread; -1: it is below; 0: nobody knows."""
@@ -105,11 +112,10 @@ class Evidence:
 
     def remark(self, *scores: Score) -> str:
         """What a reader must know of the spread."""
-        if all(score.n > 1 for score in scores):
+        if all(score.n >= SEEDS for score in scores):
             return ""
-        known = f"one seed each, so the paper's largest standard deviation, {self.assumed}, stands in for theirs"
-        about = known if self.assumed else NO_SPREAD
-        return f" ({about})"
+        known = f"fewer than three seeds: standard deviations of at least {self.assumed} assumed"
+        return f" ({NO_SPREAD if self.assumed is None else known})"
 
 
 def judge(
@@ -122,7 +128,7 @@ def judge(
     """The verdict on each claim; one about lanes whose cadence it leaves open gets one for each that was run.
 
     - `lacking`: what the runs lack of the budget that a claim needs ("790 of 39,100 steps"), or nothing
-    - `assumed`: the standard deviation over seeds to assume where there is one seed
+    - `assumed`: the least standard deviation over seeds to assume where there are fewer than three
     """
     found, evidence = [], Evidence(arms, assumed)
     for claim in claims:

@@ -27,7 +27,8 @@ ABOUT = (
 )
 RULE = (
     "A claim *holds* or *fails* by runs of the length that it is about, and by differences above the spread (the "
-    "root of the sum of the two variances over seeds); otherwise the verdict is *cannot tell*."
+    "root of the sum of the two variances over seeds); otherwise the verdict is *cannot tell*. With fewer than three "
+    "seeds, the largest standard deviation that the paper reports for these models is assumed, unless theirs is larger."
 )
 MODELS = (
     "The *S-MLP* is the plain MLP (alpha 0). An *I-MLP* is moved towards a *prior* by alpha, after every step unless "
@@ -44,8 +45,8 @@ def page(folder: Path, found: Sequence[Record]) -> str:
     found = sorted(found, key=lambda record: record.lacking != "")  # the paper's setting first
     parts = [
         f"{MARK}\n\n# Results",
-        *_beside_the_paper(found),
         *_findings(folder, given.get("findings", []), found),
+        *_beside_the_paper(found),
         *_paper_figures(found, {finding["figure"] for finding in given.get("findings", [])}),
         *_readings(found, given.get("reading", "")),
         "## What was judged, and what cannot be told yet",
@@ -106,7 +107,7 @@ def _named(found: Iterable[Record], name: str, claim: str) -> dict[str, str] | N
 
 def _beside_the_paper(found: Sequence[Record]) -> list[str]:
     columns, rows = beside_paper.table(arms_of(run for record in found for run in record.runs))
-    return [MODELS, "## Beside the paper", BESIDE, _table(columns, rows), "## What was found"] if rows else []
+    return ["## Beside the paper", BESIDE, _table(columns, rows), MODELS] if rows else []
 
 
 def _paper_figures(found: Sequence[Record], shown: set[str]) -> list[str]:

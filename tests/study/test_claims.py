@@ -251,11 +251,24 @@ def test_one_seed_alone_decides_nothing():
     """Unless somebody else's spread is known: the paper's."""
     one = {"a": arm([62], {Lane(alpha="0"): [58]})}
     (found,) = judge([{"claim": "so it is", **ABOVE}], one)
-    assert (found.verdict, "one seed" in found.because) == ("cannot tell", True)
+    assert (found.verdict, "fewer than three seeds" in found.because) == ("cannot tell", True)
     for assumed, expected in ((1.2, "holds"), (3.0, "cannot tell")):
         (found,) = judge([{"claim": "so it is", **ABOVE}], one, assumed=assumed)
         assert found.verdict == expected
-        assert f"one seed each, so the paper's largest standard deviation, {assumed}, stands in" in found.because
+        assert f"(fewer than three seeds: standard deviations of at least {assumed} assumed)" in found.because
+
+
+@pytest.mark.parametrize(
+    ("plain", "expected"),
+    [([61.9, 61.9], "cannot tell"), ([58, 58], "holds"), ([55, 62], "cannot tell")],
+)
+def test_two_seeds_that_agree_by_chance_decide_no_small_difference(plain, expected):
+    """Their own deviation counts if it is larger than the paper's."""
+    two = {"a": arm([62, 62], {Lane(alpha="0"): plain})}
+    (found,) = judge([{"claim": "so it is", **ABOVE}], two, assumed=1.2)
+    assert found.verdict == expected
+    (found,) = judge([{"claim": "so it is", **ABOVE}], two)
+    assert found.verdict == "cannot tell"
 
 
 def test_runs_that_are_not_what_a_claim_needs_decide_nothing():
@@ -324,7 +337,7 @@ def test_one_run_of_mlp_2_is_judged_by_what_table_5_says_of_it(mixed, expected):
         expected,
         "alpha 1 in the wide first layer is above the plain MLP-2 (every step)",
     )
-    assert "2.31, stands in" in found["because"]
+    assert "at least 2.31 assumed" in found["because"]
     assert [row["paper"] for row in outcome["table"]] == [None, 54.8, 73.7]
 
 
