@@ -6,9 +6,10 @@ from typing import Annotated
 import typer
 
 from imlp.commands.console import err, out
+from imlp.commands.progress import watched
 from imlp.errors import ConfigError
 from imlp.files import check_path, read_text, write_whole
-from imlp.study import archive, figure2, figure3
+from imlp.study import archive, figure2, figure3, record_figures
 from imlp.study.results_page import FINDINGS, MARK, page
 
 
@@ -27,7 +28,7 @@ def results(
     The page opens with the findings of `findings.toml`, as long as the verdicts that they rest on stand; everything
     else on it, with `figure2.png` and `figure3.png`, is computed from the files.
 
-    - `results --collect runs/figure2-cnn-short-cifar10`: add these runs to results/, and compute the page again
+    - `results --collect runs/figure2-cnn-short-cifar10`: add these runs to results/, draw them, compute the page again
     - `results`: compute results/README.md again
     - `results --check`: compute it, and fail if the page says something different
     """
@@ -45,7 +46,9 @@ def results(
     if name is not None and Path(name).name != name:
         raise ConfigError(f"--name is {name!r}", "give the name of a folder in the record, without slashes")
     if collect is not None:
-        written = archive.collect(check_path(collect), folder / (name or collect.resolve().name))
+        own = folder / (name or collect.resolve().name)
+        with watched() as progress:
+            written = [*archive.collect(check_path(collect), own), *record_figures.draw(own, progress)]
         out.print(f"collected: {len(written)} files", soft_wrap=True)
     written_by_hand = (folder / "README.md").is_file() and MARK not in read_text(folder / "README.md")
     if written_by_hand:

@@ -1,7 +1,7 @@
 """Results on record: the small files of runs, and a page that can be computed from them again.
 
 `results/NAME/` holds what `collect` took from a folder of `train`, `sweep` or `reproduce`: each run's configuration,
-environment, metrics, times and result, `experiment.json` if there is one, and the report's figures. No weights.
+environment, metrics, times and result, `experiment.json` if there is one, and figures drawn from them. No weights.
 """
 
 import re
@@ -105,10 +105,6 @@ def collect(source: Path, target: Path) -> list[Path]:
     for path in written:
         if path.name in (ENVIRONMENT, "experiment.json"):
             _forget_place(path)
-    kinds = ("alpha", "knobs", "epochs")
-    for picture in (path for kind in kinds for path in sorted((source / "report").glob(f"*-{kind}.*"))):
-        make_folder(target / "figures")
-        written.append(_copy(picture, target / "figures" / picture.name))
     return written
 
 

@@ -3,8 +3,8 @@
 A claim looks at the scores of an experiment's arms and returns a verdict with its reason. One accuracy is above another
 if the difference of the means exceeds the spread, the root of the sum of the two variances over seeds. A difference
 within the spread decides nothing, and neither do runs that are not what the claim says that it needs: `cannot tell`.
-One seed has no deviation, and that of two says little: for fewer than three, the largest that the paper reports for these
-models stands in, unless their own is larger, and the reason says so.
+One seed has no deviation, and that of two says little: for fewer than three, the largest that the paper reports for
+these models stands in, unless their own is larger, and the reason says so.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -117,6 +117,16 @@ def test_results_that_were_changed_are_found_out(record):
     assert "experiment.json is not what its runs give" in result.stderr
 
 
+def test_what_is_collected_is_drawn(record):
+    """Whether or not a report was written beside it, and again if it is collected from the record itself."""
+    drawn = {path.relative_to(record).as_posix() for path in record.glob("*/figures/*.png")}
+    kinds = ("mine/figures/mine-alpha", "mine/figures/mine-epochs", "half/figures/cnn-bars-npz-epochs")
+    assert drawn == {f"{kind}.png" for kind in kinds}
+    before = {path: path.read_bytes() for path in record.rglob("*") if path.is_file()}
+    assert run("results", "--collect", record / "mine").exit_code == 0
+    assert {path: path.read_bytes() for path in record.rglob("*") if path.is_file()} == before
+
+
 def test_what_is_collected_counts_every_run_that_is_there(record):
     assert run("reproduce", "mine.toml", "--out", "runs/mine", "--seeds", "1", "--no-report").exit_code == 0
     assert run("results", "--collect", "runs/mine").exit_code == 0

@@ -267,7 +267,7 @@ def test_series_share_alpha_0_and_differ_in_alpha_alone(runs):
 
 def test_no_two_models_are_drawn_alike(runs):
     (arm,) = gather(arms_of(find_runs([runs / "main"])))
-    styles = [str(figures._style(model)) for model in arm.models]
+    styles = [str(style) for style in figures._styles(arm.models, arm)]
     assert len(set(styles)) == len(styles) == 1 + len(LANES)
     shades = {model.title: (model.shade, model.series) for model in arm.models}
     assert shades["I-MLP alpha decay:0.5:2, every epoch"] == (shades["I-MLP alpha decay:0.5:2, every step"][0], 0)
@@ -547,6 +547,20 @@ def test_two_knobs_that_no_finished_run_has_are_not_drawn(tmp_path):
     (arm,) = gather(arms_of(find_runs([tmp_path])))
     assert [model.mean is None for model in arm.models] == [True, False, True, True]
     assert "knobs" not in figures.of_arm(arm)
+
+
+def test_many_models_by_epoch_have_a_panel_for_each_series():
+    """Each with the prior and the plain MLP, in colours of its own; a few models share one panel."""
+    several = ["mixed once per epoch", "mixed every step", "others"]
+    for name, titles in (("cnn-paper", several), ("decay", several), ("cnn-pad-mean", ["cnn on cifar10"])):
+        (arm,) = gather(arms_of(find_runs([ROOT / "results" / name])))
+        panels = figures.by_epoch(arm).axes
+        assert [panel.get_title() for panel in panels] == titles
+        drawn = [[(line.get_label(), line.get_color(), line.get_linestyle()) for line in p.get_lines()] for p in panels]
+        lines = [{title: (colour, dashes) for title, colour, dashes in own} for own in drawn]
+        assert {title for own in lines for title in own} == {model.title for model in arm.models}
+        assert all({"S-CNN (the prior)", "S-MLP (alpha 0)"} < set(own) for own in lines)
+        assert all(len(set(own.values())) == len(own) for own in lines)
 
 
 def test_a_mixer_too(tmp_path):

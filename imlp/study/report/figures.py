@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 Curve = Sequence[tuple[float, float]]  # alphas and accuracies
 
 MARKERS = "osD^v"
+MOST = 8  # curves by epoch that one panel can show
 DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (5, 2, 1.5, 2)))
 
 
@@ -126,31 +127,66 @@ def knobs(arm: ArmData) -> "Figure":
 
 
 def by_epoch(arm: ArmData) -> "Figure":
+    """Accuracy by epoch; of more models than one panel can show, a panel for each series and one for the rest."""
+    from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    figure, axes = _figure((8, 5))
-    faint = min(0.14, 0.5 / len(arm.models))
-    for model in arm.models:
-        mean = np.array(model.accuracy)
-        spread = np.array([std or 0 for std in model.spread])
-        style = _style(model)
-        axes.plot(model.epochs, mean, label=model.title, **style)
-        low, high = np.clip([mean - spread, mean + spread], 0, 100)
-        axes.fill_between(model.epochs, low, high, color=style["color"], alpha=faint, linewidth=0)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    axes.set(xlabel="epoch", ylabel=f"{arm.measure}, %", title=arm.name)
-    axes.grid(alpha=0.25)
-    axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
+    panels = _panels(arm)
+    figure = Figure(figsize=(8, 5) if len(panels) == 1 else (4.6 * len(panels), 7), layout="constrained")
+    row = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    for axes, (title, models) in zip(row, panels.items(), strict=True):
+        faint = min(0.14, 0.5 / len(models))
+        for model, style in zip(models, _styles(models, arm), strict=True):
+            mean = np.array(model.accuracy)
+            spread = np.array([std or 0 for std in model.spread])
+            axes.plot(model.epochs, mean, label=model.title, **style)
+            low, high = np.clip([mean - spread, mean + spread], 0, 100)
+            axes.fill_between(model.epochs, low, high, color=style["color"], alpha=faint, linewidth=0)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+        axes.set(xlabel="epoch", title=title)
+        axes.grid(alpha=0.25)
+        beside, below = {"loc": "center left", "bbox_to_anchor": (1, 0.5)}, {"loc": "upper center"}
+        where = beside if len(panels) == 1 else {**below, "bbox_to_anchor": (0.5, -0.1)}
+        axes.legend(fontsize=8, **where)
+    figure.axes[0].set_ylabel(f"{arm.measure}, %")
+    if len(panels) > 1:
+        figure.suptitle(arm.name)
     return figure
 
 
-def _style(model: ModelData) -> dict[str, Any]:
+def _panels(arm: ArmData) -> dict[str, list[ModelData]]:
+    """The models by panel; of many, each panel has the prior and the plain MLP to compare its own with."""
+    if len(arm.models) <= MOST:
+        return {arm.name: arm.models}
+    common = [model for model in arm.models if model.prior or model.alpha == 0]
+    rest = [model for model in arm.models if model not in common]
+    found = {
+        f"mixed {series.name}": [model for model in rest if model.series == k and model.alpha is not None]
+        for k, series in enumerate(arm.series)
+    }
+    known = [model for own in found.values() for model in own]
+    found["others"] = [model for model in rest if model not in known]
+    several = {title: [*common, *own] for title, own in found.items() if own}
+    return several if len(several) > 1 else {arm.name: arm.models}
+
+
+def _styles(models: Sequence[ModelData], arm: ArmData) -> list[dict[str, Any]]:
+    """Colours by alpha, and dashes by series; in one of several panels, colours spread over its own models."""
     from matplotlib import colormaps
 
-    if model.prior:
-        return {"color": "black", "linestyle": ":", "linewidth": 2}
-    colour = colormaps["plasma"](0.85 * (model.shade or 0))
-    return {"color": colour, "linestyle": DASHES[max(model.series, 0) % len(DASHES)], "linewidth": 1.5}
+    shades = sorted({model.shade or 0 for model in models if not model.prior})
+    series = sorted({max(model.series, 0) for model in models if not model.prior and model.alpha != 0})
+    whole = len(models) == len(arm.models)
+
+    def style(model: ModelData) -> dict[str, Any]:
+        if model.prior:
+            return {"color": "black", "linestyle": ":", "linewidth": 2}
+        shade = model.shade or 0
+        shade = shade if whole else shades.index(shade) / max(1, len(shades) - 1)
+        dashes = 0 if model.alpha == 0 else series.index(max(model.series, 0))
+        return {"color": colormaps["plasma"](0.85 * shade), "linestyle": DASHES[dashes % len(DASHES)], "linewidth": 1.5}
+
+    return list(map(style, models))
 
 
 def bias(arm: ArmData) -> "Figure":

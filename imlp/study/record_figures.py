@@ -1,0 +1,26 @@
+"""The figures of a record: accuracy against alpha, by epoch, and over two knobs, drawn from the runs that it keeps."""
+
+from pathlib import Path
+
+from imlp.files import make_folder, write_whole
+from imlp.study.report import figures, gather
+from imlp.study.scores import arms_of
+from imlp.train.data.dataset import ProgressCallback, silent
+from imlp.train.run_reader import find_runs
+
+KINDS = ("alpha", "knobs", "epochs")
+
+
+def draw(record: Path, progress: ProgressCallback = silent) -> list[Path]:
+    """Draw them into `figures` in the record's folder; the files that were written."""
+    arms, written = gather.gather(arms_of(find_runs([record])), gather.experiments([record])), []
+    for n, arm in enumerate(arms):
+        progress("drawing figures", n, len(arms))
+        drawn = figures.of_arm(arm)
+        for kind in (kind for kind in KINDS if kind in drawn):
+            for suffix, content in figures.written(drawn[kind]).items():
+                make_folder(record / "figures")
+                written.append(record / "figures" / f"{arm.id}-{kind}.{suffix}")
+                with write_whole(written[-1]) as file:
+                    file.write(content)
+    return written
