@@ -14,13 +14,14 @@ from imlp.train.config import Config, Lane
 from imlp.train.run_reader import Run
 
 PAPER = Config(data="cifar10")
-TABLES = {"cnn": "table1-cnn", "mixer": "table1-mixer"}  # by network: the experiment with the paper's numbers
-MODELS = {  # by name: the network that it belongs to, and its lane; None: the prior
-    "S-CNN": ("cnn", None),
-    "S-MLP": ("cnn", Lane(alpha="0")),
-    "alpha 0.01": ("cnn", Lane(alpha="0.01", every="step")),
-    "alpha 1": ("cnn", Lane(alpha="1", every="step")),
-    "MLP-Mixer": ("mixer", None),
+NETWORKS = {"table1-cnn": "cnn", "decay": "cnn", "table1-mixer": "mixer"}  # of experiments with the paper's numbers
+MODELS = {  # by name: the experiment that has its number, and its lane; None: the prior
+    "S-CNN": ("table1-cnn", None),
+    "S-MLP": ("table1-cnn", Lane(alpha="0")),
+    "alpha 0.01": ("table1-cnn", Lane(alpha="0.01", every="step")),
+    "alpha 1": ("table1-cnn", Lane(alpha="1", every="step")),
+    "linear decay": ("decay", Lane(alpha="decay:0.5:1", every="step")),
+    "MLP-Mixer": ("table1-mixer", None),
 }
 IMAGES, SHARE = 50_000, 0.9  # to train on; and of these at least, for a run to be a reading
 
@@ -39,7 +40,7 @@ def _is_reading(config: Config) -> bool:
     whole = dataclasses.replace(config, train_size=None)
     enough = config.train_size is None or config.train_size >= SHARE * IMAGES
     paper = dataclasses.replace(PAPER, network=config.network)
-    return config.network in TABLES and config.data == PAPER.data and enough and not lacking(whole, paper)
+    return config.network in NETWORKS.values() and config.data == PAPER.data and enough and not lacking(whole, paper)
 
 
 def differences(config: Config) -> list[str]:
@@ -74,13 +75,13 @@ def _finished(arms: Sequence[Arm]) -> Table:
     """
     columns, last = ["reading", "after the epoch"], ["the paper", ""]
     rows = {(_named(arm.config), when): [_named(arm.config), when] for arm in arms for when in _epochs(arm.config)}
-    for model, (network, lane) in MODELS.items():
-        paper = experiments.read_experiment(TABLES[network]).paper(PAPER.data)
+    for model, (experiment, lane) in MODELS.items():
+        paper = experiments.read_experiment(experiment).paper(PAPER.data)
         theirs = next(row for row in paper if row["lane"] == (None if lane is None else {"alpha": lane.alpha}))
         columns += [model, "from the paper, in its std"]
         last += [f"{theirs['value']:.1f}", ""]
         scores: dict[tuple[str, str], Score] = {}
-        for arm in (arm for arm in arms if arm.config.network == network):
+        for arm in (arm for arm in arms if arm.config.network == NETWORKS[experiment]):
             found = (arm.score(lane), arm.score_over_the_last(lane), arm.score_at_lowest_loss(lane))
             for when, score in zip(_epochs(arm.config), found, strict=True):
                 if score is not None:
@@ -106,7 +107,7 @@ def _stopped(arms: Sequence[Arm]) -> Table:
     for arm in arms:
         for run in (run for run in arm.runs if run.result is None and run.rows):
             epoch, network = max(row["epoch"] for row in run.rows), run.config.network
-            own = [_accuracy(run, lane, epoch) if network == of else "" for of, lane in MODELS.values()]
+            own = [_accuracy(run, lane, epoch) if network == NETWORKS[of] else "" for of, lane in MODELS.values()]
             beside = [_of_arm(usual, lane, epoch) for lane in (None, Lane(alpha="0")) if network == "cnn"]
             rows.append([_named(run.config), str(epoch), *own, *(beside or ["", ""])])
     return columns, rows

@@ -47,6 +47,14 @@ def test_finished_runs_stand_beside_the_paper_in_its_standard_deviations():
     assert (last, lowest) == (["last five, their mean", f"{63.8 * 0.98:.1f}"], [LOWEST, f"{63.8 * 0.9:.1f}"])
 
 
+def test_linear_decay_stands_beside_table_4():
+    lanes = [{"alpha": "0"}, {"alpha": "decay:0.5:1", "every": "step"}]
+    columns, rows = readings.tables([run(rising((62.6, 58.36, 50.65), 100), inputs="unit", lanes=lanes)])["finished"]
+    assert columns[-2:] == ["linear decay", "from the paper, in its std"]
+    assert rows[0] == ["pixels from 0 to 1", "last", "62.6", "+0.0", "58.4", "+0.0", "50.6", "+1.0"]
+    assert rows[-1][-2:] == ["48.3", ""]
+
+
 def test_the_epoch_of_the_lowest_loss_is_found_by_the_images_held_out():
     """Halfway, in these runs; the test images decide only where none are held out."""
     (_, rows) = readings.tables([run(rising((60, 50, 40), 100), validation=5000)])["finished"]
