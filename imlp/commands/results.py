@@ -46,9 +46,9 @@ def results(
     if name is not None and Path(name).name != name:
         raise ConfigError(f"--name is {name!r}", "give the name of a folder in the record, without slashes")
     if collect is not None:
-        own = folder / (name or collect.resolve().name)
+        own = folder / (name or check_path(collect).resolve().name)
         with watched() as progress:
-            written = [*archive.collect(check_path(collect), own), *record_figures.draw(own, progress)]
+            written = [*archive.collect(collect, own), *record_figures.draw(own, progress)]
         out.print(f"collected: {len(written)} files", soft_wrap=True)
     written_by_hand = (folder / "README.md").is_file() and MARK not in read_text(folder / "README.md")
     if written_by_hand:
