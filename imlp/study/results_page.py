@@ -29,6 +29,7 @@ RULE = (
     "A claim *holds* or *fails* by runs of the length that it is about, and by differences above the spread (the "
     "root of the sum of the two variances over seeds); otherwise the verdict is *cannot tell*. With fewer than three "
     "seeds, the largest standard deviation that the paper reports for these models is assumed, unless theirs is larger."
+    " So *holds* means a difference of more than one such spread, which is not yet significance."
 )
 MODELS = (
     "The *S-MLP* is the plain MLP (alpha 0). An *I-MLP* is moved towards a *prior* by alpha, after every step unless "
