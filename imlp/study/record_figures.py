@@ -12,7 +12,7 @@ KINDS = ("alpha", "knobs", "epochs")
 
 
 def draw(record: Path, progress: ProgressCallback = silent) -> list[Path]:
-    """Draw them into `figures` in the record's folder; the files that were written."""
+    """Draw them into `figures` in the record's folder, and delete those of runs that are gone; the files now there."""
     arms, written = gather.gather(arms_of(find_runs([record])), gather.experiments([record])), []
     for n, arm in enumerate(arms):
         progress("drawing figures", n, len(arms))
@@ -23,4 +23,7 @@ def draw(record: Path, progress: ProgressCallback = silent) -> list[Path]:
                 written.append(record / "figures" / f"{arm.id}-{kind}.{suffix}")
                 with write_whole(written[-1]) as file:
                     file.write(content)
+    for old in (path for kind in KINDS for path in (record / "figures").glob(f"*-{kind}.*")):
+        if old not in written:
+            old.unlink()
     return written

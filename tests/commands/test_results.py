@@ -125,6 +125,11 @@ def test_what_is_collected_is_drawn(record):
     before = {path: path.read_bytes() for path in record.rglob("*") if path.is_file()}
     assert run("results", "--collect", record / "mine").exit_code == 0
     assert {path: path.read_bytes() for path in record.rglob("*") if path.is_file()} == before
+    for name in ("gone-alpha.png", "my-own.png"):
+        (record / "mine" / "figures" / name).touch()
+    assert run("results", "--collect", record / "mine").exit_code == 0
+    assert not (record / "mine" / "figures" / "gone-alpha.png").exists()
+    assert (record / "mine" / "figures" / "my-own.png").exists()
 
 
 def test_what_is_collected_counts_every_run_that_is_there(record):
