@@ -27,7 +27,7 @@ from torchvision import transforms
 
 from imlp import augment
 from imlp.accel import augment as accel
-from imlp.train.data import Dataset, load_data_set
+from imlp.data import Dataset, load_data_set
 
 BATCH, WORKERS, ROUNDS = 128, 2, 5
 LEAST_RATIO, LARGEST_SHARE = 5, 0.03

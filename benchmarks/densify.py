@@ -76,7 +76,7 @@ def layers(model: str, size: int, device: str) -> tuple[nn.Module, imlp.nn.Plan,
 def build(way: str, prior: nn.Module, size: int, pairs: list[tuple[Conv, Tensor]]) -> object:
     """Every matrix, all kept, as a dense model would hold them."""
     if way == "imlp.nn":
-        return imlp.nn.densify(prior, (3, size, size), layers=nn.Conv2d, init="prior")
+        return imlp.nn.densify(prior, (3, size, size), layers=nn.Conv2d, init="prior", check=False)
     function = identity_matrix if way == "identity" else contracted_matrix
     return [function(spec, weight) for spec, weight in pairs]
 
@@ -169,7 +169,7 @@ def main(
     prior, plan, pairs = layers(model, image, device)
     names = [found.name for found in plan.layers]
     title = f"{model} at 3 x {image} x {image}: {len(names)} matrices, {plan.numbers:,} numbers, {repeats} turns"
-    dense = imlp.nn.densify(prior, (3, image, image), layers=nn.Conv2d, init="prior")
+    dense = imlp.nn.densify(prior, (3, image, image), layers=nn.Conv2d, init="prior", check=False)
     check(pairs, dense, names)
     stepping(prior, dense, pairs, names, repeats)
     del dense

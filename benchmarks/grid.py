@@ -16,10 +16,10 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
+from imlp.data import Dataset
 from imlp.machine import facts_of_this_machine
 from imlp.study.cost import CIFAR, EVALUATION
 from imlp.train.config import Config, Lane
-from imlp.train.data import Dataset
 from imlp.train.lane import lanes_of
 from imlp.train.loop import Trainer
 

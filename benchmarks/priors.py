@@ -135,7 +135,7 @@ def growth(plot: Path | None) -> None:
 def draw(found: dict[str, dict[int, dict[str, float]]], path: Path) -> None:
     from matplotlib.figure import Figure
 
-    from imlp.plot import save
+    from imlp.look.plot import save
 
     figure = Figure(figsize=(10, 4), layout="constrained")
     for axes, key, label, scale in zip(

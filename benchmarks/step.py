@@ -33,15 +33,17 @@ from measure import console, interleaved, milliseconds, print_machine, ratio, ru
 from torch import Tensor, nn
 
 from imlp import accel, networks
+from imlp.accel import layer_verbs
 from imlp.accel.adam import adam
 from imlp.accel.lanes import one_by_one
 from imlp.accel.layers import product
-from imlp.accel.mixing import Mixing
 from imlp.accel.network import _loss_and_backward
 from imlp.accel.precision import products_in
-from imlp.couplings.moves import Move
+from imlp.couplings import Move, Moves, coupling
 from imlp.model import Model
+from imlp.model.mixing import move_lane, prepare
 from imlp.networks import Layer, Network, Norm
+from imlp.optimizers import ADAM
 
 Step = Callable[[], object]
 Mixed = Callable[[], tuple[float, float]]
@@ -87,45 +89,43 @@ def our_step(network: Network, dense: bool, lanes: int | None, x: Tensor, y: Ten
     return step
 
 
-def mixed_step(network: Network, lanes: int, x: Tensor, y: Tensor, coupling: str, *, at_once: bool) -> Mixed:
+def mixed_step(network: Network, lanes: int, x: Tensor, y: Tensor, name: str, *, at_once: bool) -> Mixed:
     """A step of all lanes with mixing; it returns the seconds that the mixing took, and those of everything else."""
     model = accel.init(network, dense=True, seed=0, lanes=lanes, device=x.device)
     prior = accel.init(network, dense=False, seed=0, device=x.device)
-    moves = {
-        name: [Move("interpolate" if coupling == "scaling" else coupling, 0.01)] * lanes
-        for name in network.interpolated
-    }
+    move = Move(coupling("interpolate" if name == "scaling" else name), (0.01,))
+    moves = {layer: [move] * lanes for layer in network.interpolated}
     spent = 0.0
 
-    def mix(lane: Model, index: int, mixing: Mixing) -> None:
+    def mix(lane: Model, index: int, own: Moves) -> None:
         nonlocal spent
         begin = time.perf_counter()
-        if coupling == "scaling":
-            for name in mixing.moves:
-                lane.parameters[f"{name}.weight"].mul_(0.99)
+        if name == "scaling":
+            for layer in own:
+                lane.parameters[f"{layer}.weight"].mul_(0.99)
         else:
-            mixing.move(lane, index)
+            move_lane(layer_verbs, lane, index, prior, own, step=model.step + 1)
         spent += time.perf_counter() - begin
 
     @torch.no_grad()
     def step() -> tuple[float, float]:
         nonlocal spent
         spent, begin = 0.0, time.perf_counter()
+        prepare(model, prior, moves)
+        model.keep_state(ADAM, torch.zeros_like)
         lanes = one_by_one(model)
-        groups = {name: {name: own} for name, own in moves.items()} if at_once else {"": moves}
-        mixings = {name: Mixing(model, prior, own, step=model.step + 1) for name, own in groups.items()}
         backwards = [_loss_and_backward(lane, x, y, reuse=True)[1] for lane in lanes]
         for index, (lane, backward) in enumerate(zip(lanes, backwards, strict=True)):
 
             def receive(grads: dict[str, Tensor], lane: Model = lane, index: int = index) -> None:
-                adam(lane, grads, lr=1e-4, betas=(0.9, 0.999), eps=1e-8)
-                for name in moves if at_once else ():
-                    if f"{name}.weight" in grads:
-                        mix(lane, index, mixings[name])
+                adam(lane, grads, ADAM)
+                for layer in moves if at_once else ():
+                    if f"{layer}.weight" in grads:
+                        mix(lane, index, {layer: moves[layer]})
 
             backward(receive)
         for index, lane in enumerate(() if at_once else lanes):
-            mix(lane, index, mixings[""])
+            mix(lane, index, moves)
         model.step += 1
         return spent, time.perf_counter() - begin - spent
 
@@ -144,12 +144,12 @@ def print_mixing(network: Network, x: Tensor, y: Tensor, repeats: int) -> None:
     made = table(
         f"mixing after every step, 9 lanes, {repeats} turns", "mixing", "where", "ms", "% of the rest", "middle half"
     )
-    for (coupling, at_once), each in found.items():
+    for (name, at_once), each in found.items():
         shares = [100 * own / rest for own, rest in each]
         low, middle, high = statistics.quantiles(shares, n=4)
         took = f"{1e3 * statistics.median(own for own, _ in each):.1f}"
         where = "at once" if at_once else "at the end"
-        made.add_row(coupling, where, took, f"{middle:.1f}", f"{low:.1f} .. {high:.1f}")
+        made.add_row(name, where, took, f"{middle:.1f}", f"{low:.1f} .. {high:.1f}")
     console.print(made)
 
 

@@ -36,7 +36,7 @@ def timed(*arguments: object) -> float:
 def steps_of_prior(runs: list[Run]) -> int:
     """How many steps a prior was trained for, by Adam's own count."""
     newest = [RunFolder(run.folder).checkpoints()[0] for run in runs]
-    return sum(int(load_file(path)["prior/adam.step"]) for path in newest)
+    return sum(int(load_file(path)["prior/optimizer.step"]) for path in newest)
 
 
 def training(runs: list[Run]) -> float:
@@ -58,7 +58,7 @@ def main(
         separate = 0.0
         for k, alpha in enumerate(alphas):
             if k == len(alphas) // 2:
-                options = ["--alphas", ALPHAS, "--seeds", 1, "--lanes-at-once", at_once]
+                options = ["--alpha", ALPHAS, "--seeds", 1, "--lanes-at-once", at_once]
                 together = timed("sweep", *common, *options, "--out", whole)
             separate += timed("train", *common, "--alpha", alpha, "--out", Path(folder) / "train" / f"{k}")
         runs = {"eight runs of train": find_runs([Path(folder) / "train"]), "one sweep": find_runs([whole])}

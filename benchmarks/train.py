@@ -24,8 +24,8 @@ from priors import identity_matrix
 from step import floor, plain
 from torch import nn
 
+from imlp.data import Dataset, load_data_set
 from imlp.train.config import Config, Lane
-from imlp.train.data import Dataset, load_data_set
 from imlp.train.loop import Trainer
 
 BATCH, EPOCH = 128, 391  # steps of an epoch of CIFAR-10

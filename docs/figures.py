@@ -10,12 +10,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from imlp import init, kinds, networks, plot, reference
+from imlp import init, kinds, networks, reference
 from imlp.accel import kernels
 from imlp.accel.chain import diagonals
 from imlp.couplings.schedule import parse
-from imlp.networks.outside import remember
-from imlp.plot import PART_COLORS
+from imlp.look import plot
+from imlp.look.plot import PART_COLORS
+from imlp.plugins import remember
 from imlp.spec import Chain, Conv, Local, Patchify, Shared, Spec, Transpose
 from imlp.spec.meter import PARTS
 

@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import imlp.nn
-from imlp.train.data import load_data_set
+from imlp.data import load_data_set
 
 
 class Network(nn.Module):

@@ -8,18 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from imlp.backend import backend
-from imlp.errors import ImlpError
+from imlp.errors import ImlpError, RunError
 from imlp.spec import Chain, Conv, Local, Parameter, Patchify, Shared, Spec, Transpose
 
 
-def load(run: str | Path, lane: int = 0, network: str | None = None) -> Any:
+def load(run: str | Path, lane: int = 0, network: str | None = None, coupling: str | None = None) -> Any:
     """A trained lane of a run as a plain `torch.nn.Module`: images from 0 to 1 in, logits out.
 
-    A network from outside the package has to be named (`FILE.py:NAME`), for its code is run.
+    A network or a coupling from outside the package has to be named (`FILE.py:NAME`), for its code is run.
     """
     from imlp.train.export import load  # the trainer is imported only by those who use it
 
-    return load(run, lane, network)
+    if not isinstance(run, str | Path):
+        raise RunError(f"run is {run!r:.60}", "name the folder of a run of train")
+    return load(run, lane, network, coupling)
 
 
 __version__ = "0.1.0"

@@ -6,58 +6,25 @@ Each backend says that it implements them, so mypy compares every type (and a te
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from importlib import import_module
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 
 from imlp.augment import Draw
-from imlp.couplings.moves import Branch, Moves
+from imlp.couplings import RELAX, AnyCoupling, Branch, Moves, Replacing
 from imlp.errors import BackendError, install_hint
 from imlp.model import Model
 from imlp.networks import Network
-from imlp.spec import Spec
-
-Array = TypeVar("Array")  # numpy.ndarray in the reference, torch.Tensor in accel
+from imlp.optimizers import ADAM, Optimizer
+from imlp.verbs import Array, LayerVerbs
 
 NAMES = ("reference", "accel")
 
 
-class Backend(Protocol[Array]):
-    """The verbs. Shapes: `W (M_out, M_in)` or a stack of lanes `(L, M_out, M_in)`, `x (N, M_in)`, `y (N, M_out)`.
-
-    A `weight` is an array; a mapping from names to arrays if the noun has several parameters; None if it has none.
-    """
-
-    def matrix(self, spec: Spec, weight: Any = None, *, layout: str | None = None) -> Array:
-        """`W_P (M_out, M_in)`, `layout="sparse"` (the reference's default) or `"dense"` (accel's)."""
-
-    def expand_bias(self, spec: Spec, bias: Array | None) -> Array:
-        """The bias of the dense layer `(M_out,)` from the small one."""
-
-    def apply(self, spec: Spec, weight: Any, bias: Array | None, x: Array) -> Array:
-        """The structured layer on a batch, `x W_P^T + b`."""
-
-    def interpolate(self, dense: Array, spec: Spec, weight: Any, alpha: Any, *, mode: str = "interpolate") -> Array:
-        """`(1 - alpha) W + alpha W_P`, or `W + alpha W_P` with `mode="add"`; one alpha, or one per lane."""
-
-    def adjoint(self, spec: Spec, dense: Array) -> Any:
-        """The transpose of `w -> matrix(w)`: turns a gradient of `W` into one of `w`."""
-
-    def adjoint_bias(self, spec: Spec, dense_bias: Array) -> Any:
-        """The transpose of `b -> expand_bias(b)`: turns a gradient `(M_out,)` or `(L, M_out)` into one of `b`."""
-
-    def project(self, dense: Array, spec: Spec) -> Any:
-        """The weight whose matrix is nearest to `W` in least squares."""
-
-    def pull(self, dense: Array, spec: Spec, locality: Any, sharing: Any = None) -> Array:
-        """`W - locality (W - M * W) - sharing (M * W - Pi(W))`; one alpha each, or one per lane."""
-
-    def pull_bias(self, dense_bias: Array, spec: Spec, sharing: float) -> Array:
-        """`(1 - sharing) b + sharing Pi(b)`."""
-
-    def to_numpy(self, array: Array) -> np.ndarray:
-        """The same numbers as a dense `numpy.ndarray`."""
+class ModelVerbs(Protocol[Array]):
+    """The verbs on whole networks, which the trainer uses."""
 
     def init(
         self,
@@ -84,37 +51,39 @@ class Backend(Protocol[Array]):
         x: Array,
         y: Array,
         *,
-        lr: float = 1e-4,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
+        optimizer: Optimizer = ADAM,
         compile: bool = False,
         check: bool = False,
         prior: Model | None = None,
         moves: Moves | None = None,
     ) -> Array:
-        """One step of Adam, then `moves`, in place; the loss before it, or `(L,)`. `check` refuses a loss like NaN."""
+        """One step, then `moves`, in place; the loss before it, or `(L,)`. `check` refuses a loss like NaN."""
+
+    def computing(
+        self, *, threads: int = 0, deterministic: bool = False, products: str = "full"
+    ) -> AbstractContextManager[None]:
+        """Threads (0: as they are), determinism and the precision of products inside a `with`; then as before."""
 
     def evaluate(self, model: Model, x: Array, y: Array, *, batch: int = 1000) -> tuple[Array, Array]:
         """How many are correct and the sum of the losses: numbers, or `(L,)`."""
 
-    def inject(
+    def mix(
         self,
         model: Model,
-        prior: Model,
+        prior: Model | None,
         alpha: Any,
         *,
-        mode: str = "interpolate",
+        coupling: AnyCoupling = "interpolate",
         layers: Iterable[str] | None = None,
         biases: bool = True,
         head: bool = False,
     ) -> Model:
-        """The interpolation step of algorithm 1 on a whole network, in place."""
+        """Move the layers of each lane by the coupling, in place; `alpha` may hold a `Move` instead of a number."""
 
-    def mix(self, model: Model, prior: Model | None, moves: Moves) -> Model:
-        """Move the layers of each lane by the coupling that it has, in place."""
-
-    def relax(self, prior: Model, lanes: Model | None, branches: Sequence[Branch | None] = ()) -> Model:
-        """The lanes and one more, which is the prior."""
+    def relax(
+        self, prior: Model, lanes: Model | None, branches: Sequence[Branch | None] = (), coupling: Replacing = RELAX
+    ) -> Model:
+        """The lanes and one more, which is what the coupling makes of the prior: with `relax`, the prior itself."""
 
     def weight(self, model: Model, layer: str) -> Array:
         """The matrix that a layer of the I-MLP computes with, `(M_out, M_in)` or `(L, M_out, M_in)`."""
@@ -137,19 +106,14 @@ class Backend(Protocol[Array]):
     ) -> Model:
         """The model that `export` wrote."""
 
-    def measure(self, dense: Array, spec: Spec, weight: Any = None) -> dict[str, Array]:
-        """The bias meter: which shares of `|W|^2` are `shared`, `local` and `outside`; `distance`, given a weight."""
-
-    def measure_random(self, spec: Spec) -> dict[str, float]:
-        """The three parts that a matrix of independent random numbers is expected to have."""
-
-    def place(self, array: Any, *, device: Any = None) -> Array:
-        """A NumPy array as the backend's own, on the device, in the type that it has."""
-
     def batch(
         self, x: Array, index: Any, draw: Draw | None, mean: Any, std: Any, *, fill: Any = None, dtype: Any = None
     ) -> Array:
         """Rows `index` of uint8 images, cropped and flipped as drawn, standardised and flat."""
+
+
+class Backend(LayerVerbs[Array], ModelVerbs[Array], Protocol[Array]):
+    """All verbs: what `imlp.reference` and `imlp.accel` are."""
 
 
 def backend(name: str) -> Backend[Any]:

@@ -11,10 +11,9 @@ import numpy as np
 
 from imlp.errors import AlphaError, ArrayError, ImlpError, SpecError
 from imlp.spec import Chain, Conv, Local, Patchify, Shared, Spec, Transpose
-from imlp.spec.contract import check_noun
+from imlp.spec.base import check_noun
 
 PACKAGE = frozenset((Conv, Local, Patchify, Shared, Transpose))  # nouns that need no check
-MODES = ("interpolate", "add")
 
 
 def numbers(given: Any, what: str) -> np.ndarray:
@@ -127,11 +126,6 @@ def alphas(alpha: Any, lanes: int | None) -> list[float]:
         if not 0 <= value <= 1:
             raise AlphaError(f"alpha is {value:g}", "give a number from 0 (plain MLP) to 1 (the prior)")
     return values
-
-
-def mode_known(mode: str) -> None:
-    if mode not in MODES:
-        raise ArrayError(f"unknown mode {mode!r}", f"use one of {', '.join(MODES)}")
 
 
 def layout_known(layout: str | None) -> None:

@@ -2,10 +2,14 @@
 
 import errno
 import gc
+import os
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
+from io import TextIOWrapper
 from itertools import pairwise
 from typing import Annotated, Any, NoReturn
 
@@ -71,11 +75,6 @@ COMMANDS = {
         "reproduce:reproduce",
         "Run an experiment of the paper: our numbers beside the paper's, and a verdict on each of its claims.",
     ),
-    "results": Lazy(
-        PAPER,
-        "results:results",
-        "Keep results on record: the small files of runs, and one page with what they show.",
-    ),
     "densify": Lazy(
         OWN,
         "densify:densify",
@@ -110,12 +109,11 @@ class Commands(TyperGroup):
     """Shows an error of ours as one line and exits with 2; a traceback would help no user."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        try:
+        with _errors_in_one_line():
             for before, argument in pairwise(["", *args]):
                 _check_argument(argument, before)
-        except ImlpError as error:
-            _fail(error)
-        return super().parse_args(ctx, args)
+            _check_environment()
+            return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, found, rest = super().resolve_command(ctx, args)
@@ -127,21 +125,23 @@ class Commands(TyperGroup):
         return name, found, rest
 
     def invoke(self, ctx: Any) -> Any:
-        try:
+        with _errors_in_one_line():
             return super().invoke(ctx)
-        except ImlpError as error:
-            _fail(error)
-        except OSError as error:  # of a path that nothing has looked at before
-            if error.errno == errno.EPIPE:
-                raise
-            _fail(
-                FileError(
-                    f"{shown(error.filename or 'the system')}: {reason(error)}",
-                    "see that it is there and that you may use it",
-                )
-            )
-        except MemoryError:
-            _fail(RunError("there is not enough memory for this", "ask for something smaller"))
+
+
+@contextmanager
+def _errors_in_one_line() -> Iterator[None]:
+    try:
+        yield
+    except ImlpError as error:
+        _fail(error)
+    except OSError as error:  # of a path that nothing has looked at before, or of standard output
+        if error.errno == errno.EPIPE:
+            raise
+        problem = f"{shown(error.filename or 'standard output or the system')}: {reason(error)}"
+        _fail(FileError(problem, "check that it exists and that you have permission"))
+    except MemoryError:
+        _fail(RunError("there is not enough memory for this", "ask for something smaller"))
 
 
 def _fail(error: ImlpError) -> NoReturn:
@@ -157,6 +157,25 @@ def _check_argument(argument: str, before: str) -> None:
         raise ConfigError(f"{option} is empty", "give it a value, or leave it out")
     if not is_text(argument):
         raise ConfigError(f"{argument!a:.60} is not UTF-8", "rename what it names")
+    given = value if equals and name.startswith("--") else argument if before.startswith("--") else ""
+    if _is_number(given) and not (given.isascii() and "_" not in given):
+        raise ConfigError(f"{given!a:.60} is no plain number", "use the digits 0 to 9; a file of that name is ./NAME")
+
+
+def _is_number(text: str) -> bool:
+    """Whether Python would read it as a number: it takes digits of all scripts, and `1_0` for 10."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _check_environment() -> None:
+    """Refuse what packages that we import read from the environment, and would stop at with a traceback."""
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", "0")
+    if not re.fullmatch("[0-9]{1,12}", epoch):
+        raise ConfigError(f"SOURCE_DATE_EPOCH is {epoch!r:.40}", "give seconds since 1970, or unset it")
 
 
 app = typer.Typer(
@@ -201,6 +220,31 @@ def run() -> None:
 
     What a command imports lives as long as the process. So the garbage collector is off during the imports, and does
     not search these objects afterwards, not even at exit.
+
+    Pictures are drawn to files, whatever MPLBACKEND says. What standard output cannot encode is escaped.
     """
     gc.disable()
-    app()
+    os.environ["MPLBACKEND"] = "agg"
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        app()
+    except SystemExit as end:
+        _flush(said=bool(end.code))
+        raise
+
+
+def _flush(*, said: bool) -> None:
+    """Write what standard output still holds; Python itself would report a full disk with a traceback, even after us.
+
+    `said`: an error has been printed already.
+    """
+    if sys.stdout is None:  # the shell has closed it
+        return
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # where Python may write the rest at exit
+        if not said:
+            print(f"error: cannot write to standard output: {reason(error)}", file=sys.stderr)
+            sys.exit(2)

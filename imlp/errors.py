@@ -64,9 +64,26 @@ class DataError(ImlpError):
     """A data set that is missing, damaged or not what it should be: it names the file and the cause."""
 
 
+OPTIONAL = {  # the packages of each extra in pyproject.toml
+    "accel": ("torch", "torchvision"),
+    "cuda12": ("cupy-cuda12x",),
+    "cuda13": ("cupy-cuda13x",),
+    "ray": ("ray",),
+    "onnx": ("onnx", "onnxscript"),
+    "search": ("optuna",),
+    "tensorboard": ("tensorboard",),
+}
+
+
 def install_hint(extra: str) -> str:
-    """The command that installs what an optional part needs; it works in a clone and for an installed package alike."""
-    return f"install it with: pip install 'imlp[{extra}]'"
+    """The command that installs what an optional part needs.
+
+    It names those packages and never `imlp`: the package index has another project of that name.
+
+    >>> install_hint("accel")
+    'install it with: pip install torch torchvision'
+    """
+    return f"install it with: pip install {' '.join(OPTIONAL[extra])}"
 
 
 def known(name: str, names: Iterable[str], what: str) -> str:

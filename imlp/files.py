@@ -18,6 +18,7 @@ from imlp.errors import FileError
 
 LONGEST = 120  # characters of a path; messages shorten longer ones
 DIGITS = 300  # of a whole number in a file; a longer one does not fit into a float
+NOT_REGULAR = "it is not a regular file but a device, a pipe or the like"
 DEEPEST = 100  # levels of tables and lists in a TOML file
 
 
@@ -109,10 +110,25 @@ def cache_folder() -> Path:
     return check_path((Path(given) if given else expanded("~/.cache")) / "imlp")
 
 
+@contextmanager
+def open_regular(path: str | Path) -> Iterator[BinaryIO]:
+    """Open a file to read it. A pipe or a device is refused: it could keep us waiting forever, or have no end."""
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0))) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(NOT_REGULAR)
+        yield file
+
+
+def read_bytes(path: str | Path) -> bytes:
+    """What a regular file holds."""
+    with open_regular(path) as file:
+        return file.read()
+
+
 def read_text(path: Path, remedy: str = "name a text file that you may read") -> str:
     """A text file in UTF-8."""
     try:
-        return path.read_text(encoding="utf-8")
+        return read_bytes(path).decode()
     except (OSError, ValueError) as error:
         raise FileError(f"cannot read {shown(path)}: {reason(error)}", remedy) from error
 
@@ -200,7 +216,7 @@ def _target(path: Path) -> Path:
     if stat.S_ISDIR(found):
         raise OSError("it is a folder")
     if not stat.S_ISREG(found):
-        raise OSError("it is not a regular file but a device, a pipe or the like")
+        raise OSError(NOT_REGULAR)
     return Path(os.path.realpath(path))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from imlp.couplings.moves import Branch
+from imlp.couplings import Branch
 from imlp.errors import ArrayError
 from imlp.model import shapes_of
 from imlp.networks import Network
@@ -37,7 +37,7 @@ def network_parameters(
     """Every parameter of the prior, or of one I-MLP (`dense`), by name.
 
     The two draw from streams of their own, so neither's numbers depend on the other's size. A learned norm starts
-    with scale 1 and shift 0. Branches start with the prior's own numbers; their gates
+    with scale 1 and shift 0. Branches start with the prior's own numbers; a coupling's own
     differ between lanes, so `Model.start` sets them.
     """
     if isinstance(seed, bool) or not hasattr(seed, "__index__") or seed.__index__() < 0:

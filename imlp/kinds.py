@@ -9,7 +9,7 @@ from inspect import Parameter, getdoc, signature
 from typing import Any
 
 from imlp.errors import OutsideError, SpecError, did_you_mean, known
-from imlp.networks.outside import Outside, called, imported, is_outside
+from imlp.plugins import Outside, called, imported, is_outside
 from imlp.spec import Chain, Conv, Local, Patchify, Shared, Spec, Transpose
 
 IMAGE = (3, 32, 32)
@@ -122,7 +122,10 @@ def _from_outside(found: Outside) -> Kind:
             raise OutsideError(f"{found.name} of {found.place} returns a {type(spec).__name__}", NO_NOUN)
         return spec
 
-    defaults = {name: parameter.default for name, parameter in signature(value).parameters.items()}
+    try:
+        defaults = {name: parameter.default for name, parameter in signature(value).parameters.items()}
+    except (TypeError, ValueError):  # compiled
+        raise OutsideError(f"{found.name} of {found.place} does not say what it takes", NO_NOUN) from None
     meaning = (getdoc(value) or "a noun of your own").partition("\n")[0].rstrip(".")
     return Kind(f"W_P = {found.name}", meaning, defaults, build)
 

@@ -1,4 +1,4 @@
-"""The machine that we are on: device, threads, determinism, memory, and the facts that `info` and `env.json` state."""
+"""The machine that we are on: device, memory, and the facts that `info` and `env.json` state."""
 
 import os
 import platform
@@ -38,36 +38,14 @@ def device(backend: str, wanted: str, dtype: str) -> str:
 
     if wanted == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"  # mps only by name: nobody has tried it yet
+    if re.fullmatch("cpu:0*[1-9][0-9]*", wanted):  # which torch takes for the cpu
+        raise ConfigError(f"device {wanted!r:.60} does not work: there is one cpu", "use auto or cpu")
     try:
         torch.zeros(1, dtype=getattr(torch, dtype), device=wanted).cpu()
     except Exception as error:  # each kind of device that is missing fails in its own way
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise ConfigError(f"device {wanted!r:.60} does not work: {reason:.200}", "use auto or cpu") from error
     return wanted
-
-
-@contextmanager
-def settings(backend: str, *, threads: int, deterministic: bool, products: str = "full") -> Iterator[None]:
-    """Threads (0: as they are), determinism and the precision of products for the time of a run; then as before."""
-    if backend == "reference":
-        yield
-        return
-    import torch
-
-    from imlp.accel.precision import products_in
-
-    before, strict = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    if threads:
-        torch.set_num_threads(threads)
-    if deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.use_deterministic_algorithms(True)
-    try:
-        with products_in(products):
-            yield
-    finally:
-        torch.set_num_threads(before)
-        torch.use_deterministic_algorithms(strict)
 
 
 @dataclass(frozen=True)

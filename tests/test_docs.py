@@ -142,7 +142,7 @@ def test_its_links_lead_somewhere(page):
 def test_every_experiment_is_told_of():
     text = (ROOT / "docs" / "experiments.md").read_text()
     named = re.findall(r"^\| `([\w-]+)` \| .+ \|$", text, re.MULTILINE)
-    assert sorted(named) == sorted(path.stem for path in (ROOT / "imlp" / "study" / "experiments").glob("*.toml"))
+    assert sorted(named) == sorted(path.stem for path in (ROOT / "imlp" / "paper" / "experiments").glob("*.toml"))
 
 
 def test_the_pages_build(tmp_path):

@@ -209,3 +209,8 @@ def test_a_misspelt_kind_or_option_is_told_the_nearest_one():
         kinds.make("conv", strid=2)
     with pytest.raises(SpecError, match=r"--kernel does not apply to kind patchify; it takes --image, --patch"):
         kinds.make("patchify", kernel=2)
+
+
+def test_a_switch_is_true_or_false():
+    with pytest.raises(SpecError, match="learned_norm is 7"):
+        networks.make("cnn", learned_norm=7)

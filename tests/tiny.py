@@ -6,13 +6,33 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file
 
+from imlp.data import Dataset
 from imlp.train.callbacks import Callback
 from imlp.train.config import Config, from_mapping
-from imlp.train.data import Dataset
 from imlp.train.loop import Trainer
 from imlp.train.run_folder import RunFolder
 
 OPTIONS = {"width": 64, "strides": (1, 2, 2)}
+SMALL = ["--options", "width=64", "--options", "strides=[1,2,2]", "--batch", "20", "--epochs", "2", "--lr", "0.003"]
+SMALL += ["--backend", "reference"]  # the same on the command line
+OWN_EXPERIMENT = """
+title = "Mine"
+asks = "What?"
+[[arms]]
+name = "mine"
+alphas = "0,1"
+[budgets.smoke]
+seeds = 2
+settings = {{ data = "{data}", epochs = 2, batch = 20, lr = 0.003, backend = "reference", options = {options} }}
+[[paper]]
+arm = "mine"
+lane = {{ alpha = "1" }}
+"{data}" = [50.0, 1.5]
+[[claims]]
+kind = "one-is-prior"
+claim = "alpha 1 is the prior"
+arm = "mine"
+"""
 
 
 def data(n: int = 72, n_test: int = 30) -> Dataset:

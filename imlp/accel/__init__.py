@@ -8,8 +8,23 @@ from typing import TYPE_CHECKING
 
 from imlp.accel.augment import batch
 from imlp.accel.kernels import describe
-from imlp.accel.meter import measure, measure_random
-from imlp.accel.mixing import inject, mix
+from imlp.accel.layer_verbs import (
+    adjoint,
+    adjoint_bias,
+    apply,
+    expand_bias,
+    interpolate,
+    interpolate_bias,
+    matrix,
+    measure,
+    measure_random,
+    place,
+    project,
+    pull,
+    pull_bias,
+    to_numpy,
+)
+from imlp.accel.mixing import mix
 from imlp.accel.network import (
     evaluate,
     export,
@@ -22,22 +37,22 @@ from imlp.accel.network import (
     train_step,
     weight,
 )
-from imlp.accel.pulling import pull, pull_bias
-from imlp.accel.verbs import adjoint, adjoint_bias, apply, expand_bias, interpolate, matrix, place, project, to_numpy
+from imlp.accel.precision import computing
 
 __all__ = [
     "adjoint",
     "adjoint_bias",
     "apply",
     "batch",
+    "computing",
     "describe",
     "evaluate",
     "expand_bias",
     "export",
     "forward",
     "init",
-    "inject",
     "interpolate",
+    "interpolate_bias",
     "loss_and_grads",
     "matrix",
     "measure",

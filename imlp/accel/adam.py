@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from imlp.model import Model
+from imlp.optimizers import Adam
 
 
-def adam(model: Model, grads: dict[str, Tensor], *, lr: float, betas: tuple[float, float], eps: float) -> None:
+def adam(model: Model, grads: dict[str, Tensor], settings: Adam) -> None:
     """The next step of a model without lanes, on the parameters that `grads` names; the model does not count it.
 
     Parameters of a branch may have a weight decay `d`: `d p` is added to the gradient.
@@ -23,15 +24,15 @@ def adam(model: Model, grads: dict[str, Tensor], *, lr: float, betas: tuple[floa
         torch._fused_adam_(
             parameters,
             [_stored_as(p, grads[name]) for p, name in zip(parameters, names, strict=True)],
-            [model.first_moments[name] for name in names],
-            [model.second_moments[name] for name in names],
+            [model.state["first"][name] for name in names],
+            [model.state["second"][name] for name in names],
             [],
             [_count(model, name, parameters[0].device) for name in names],
-            lr=lr,
-            beta1=betas[0],
-            beta2=betas[1],
+            lr=settings.lr,
+            beta1=settings.beta1,
+            beta2=settings.beta2,
             weight_decay=decay,
-            eps=eps,
+            eps=settings.eps,
             amsgrad=False,
             maximize=False,
         )

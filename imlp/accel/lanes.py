@@ -4,17 +4,17 @@ import torch
 from torch import Tensor
 
 from imlp.accel.products import products_for
-from imlp.model import Model
+from imlp.model import BUFFER, Model
 
 ALIGNMENT = 64  # bytes: where MKL promises that its rounding does not depend on an operand's place
 
 
 def laid_out(model: Model) -> Model:
-    """Weights and moments of convolutions that run as products, stored in the layout those need; every lane aligned."""
+    """Weights and states of convolutions that run as products, stored in the layout those need; every lane aligned."""
     for layer in () if model.dense else model.network.layers:
         name = f"{layer.name}.weight"
         if name in model.parameters and (found := products_for(layer.spec, model.parameters[name].device)):
-            for group in (model.parameters, model.first_moments, model.second_moments):
+            for group in (model.parameters, *model.state.values()):
                 group[name] = found.stored(group[name])
     if model.lanes is not None:
         model.parameters = {name: aligned(stack) for name, stack in model.parameters.items()}
@@ -34,10 +34,10 @@ def one_by_one(model: Model) -> list[Model]:
     """Each lane as a model of its own, which shares its numbers and the room for gradients; or the model itself."""
     if model.lanes is None:
         return [model]
-    groups = (model.parameters, model.first_moments, model.second_moments, model.buffers)
-    unbound = [{name: stack.unbind() for name, stack in group.items()} for group in groups]
+    groups = {"": model.parameters, BUFFER: model.buffers, **model.state}
+    unbound = {key: {name: stack.unbind() for name, stack in group.items()} for key, group in groups.items()}
     return [
-        model.as_lane(lane, *({name: each[lane] for name, each in group.items()} for group in unbound))
+        model.as_lane(lane, {key: {n: each[lane] for n, each in group.items()} for key, group in unbound.items()})
         for lane in range(model.lanes)
     ]
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from imlp import checks
 from imlp.accel import entries
 from imlp.accel.chain import has_diagonals
-from imlp.accel.verbs import arrays_of, check_tensor, project
+from imlp.accel.verbs import arrays_of, check_tensor, project, rank, seen
 from imlp.accel.views import entries_filled, views
 from imlp.spec import Spec
 from imlp.spec.meter import PARTS, random_parts
@@ -57,11 +57,13 @@ def measure(dense: Tensor, spec: Spec, weight: Any = None) -> dict[str, Tensor]:
     parts = {part: (square / whole).to(dense.dtype) for part, square in zip(PARTS, squares, strict=True)}
     if weight is None:
         return parts
+    arrays = seen(spec, arrays)
     nearest, own = entries.flat(found), entries.flat(arrays)
     if has_diagonals(spec):  # added up in the order of its memory: flat, the last bit would differ from runs on record
         ((nearest,), (own,)) = found.values(), arrays.values()
     distance = torch.linalg.vector_norm(nearest - own, dim=tuple(range(own.ndim)))
-    return {**parts, "distance": distance / torch.linalg.vector_norm(own)}
+    scale = torch.linalg.vector_norm(own) if rank(spec) else 1.0  # without entries no two priors differ
+    return {**parts, "distance": distance / scale}
 
 
 def measure_random(spec: Spec) -> dict[str, float]:
@@ -72,10 +74,8 @@ def measure_random(spec: Spec) -> dict[str, float]:
     {'shared': 0.0625, 'local': 0.1875, 'outside': 0.75}
     """
     checks.can_be_measured(spec)
-    if has_diagonals(spec):
-        return random_parts(spec.rank, spec.nnz, spec.matrix_shape)
-    found = entries.host_map(spec)
-    return random_parts(found.rank, len(found.rows), spec.matrix_shape)
+    nnz = spec.nnz if has_diagonals(spec) else len(entries.host_map(spec).rows)
+    return random_parts(rank(spec), nnz, spec.matrix_shape)
 
 
 def _blocks(own: Tensor, numbers: Tensor) -> Iterator[tuple[Tensor, Tensor]]:

@@ -11,21 +11,26 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from imlp.accel import layer_verbs
 from imlp.accel import layers as ops
 from imlp.accel.adam import adam
 from imlp.accel.lanes import joined, laid_out, one_by_one
-from imlp.accel.mixing import Mixing
 from imlp.accel.operations import Pass, Receive, Seen, run
-from imlp.accel.verbs import check_tensor, expand_bias, interpolate, matrix, to_numpy
-from imlp.couplings.moves import Branch, Moves
+from imlp.accel.verbs import check_tensor, to_numpy
+from imlp.couplings import RELAX, Branch, Moves, Replacing
 from imlp.errors import ArrayError, BackendError
 from imlp.init import network_parameters
 from imlp.model import Model, batch_fits, exported, lanes_fit, loaded, refuse_non_finite
-from imlp.model.relax import with_prior_as_lane
+from imlp.model.mixing import move_lane, prepare
+from imlp.model.relax import with_lane_of_prior
 from imlp.networks import Network
+from imlp.optimizers import ADAM, Adam, Optimizer
 
 Watch = Callable[[str, Tensor], None]
 Backward = Callable[[Receive], None]
+
+
+STEPS: dict[type[Optimizer], Callable[..., None]] = {Adam: adam}  # how each optimizer takes a step
 
 
 def init(
@@ -52,7 +57,7 @@ def init(
     for name, value in network_parameters(network, dense=dense, seed=seed, branches=branches).items():
         parameter = torch.tensor(value, dtype=dtype, device=device or "cpu")
         parameters[name] = parameter if lanes is None else parameter.repeat(lanes, *[1] * value.ndim)
-    return laid_out(Model.start(network, dense, lanes, parameters, torch.zeros_like, branches))
+    return laid_out(Model.start(network, dense, lanes, parameters, branches))
 
 
 @torch.inference_mode()
@@ -95,15 +100,13 @@ def train_step(
     x: Tensor,
     y: Tensor,
     *,
-    lr: float = 1e-4,
-    betas: tuple[float, float] = (0.9, 0.999),
-    eps: float = 1e-8,
+    optimizer: Optimizer = ADAM,
     compile: bool = False,
     check: bool = False,
     prior: Model | None = None,
     moves: Moves | None = None,
 ) -> Tensor:
-    """One step of Adam on one batch, in place; returns the loss before it, a number or `(L,)`, still on its device.
+    """One step on one batch, in place; returns the loss before it, a number or `(L,)`, still on its device.
 
     `moves` are those of `mix`, made when all lanes have been updated. `check` refuses a loss that is not
     finite before anything is changed, for which the device has to be waited for.
@@ -111,7 +114,9 @@ def train_step(
     minute in the first step.
     """
     _check(model, x, y)
-    mixing = Mixing(model, prior, moves, step=model.step + 1) if moves else None
+    if moves:
+        prepare(model, prior, moves)
+    model.keep_state(optimizer, torch.zeros_like)
     lanes = one_by_one(model)
     backwards: list[Backward] = []
     if compile:
@@ -124,12 +129,10 @@ def train_step(
     if check:
         refuse_non_finite(model, x, to_numpy(loss), forward, to_numpy)
     for lane, backward in zip(lanes, backwards, strict=True):
-        update = partial(adam, lane, lr=lr, betas=betas, eps=eps)
-        backward(update)
-    if mixing is not None:
-        for index, lane in enumerate(lanes):
-            mixing.move(lane, index)
+        backward(partial(STEPS[type(optimizer)], lane, settings=optimizer))
     model.step += 1
+    for index, lane in enumerate(lanes if moves else ()):
+        move_lane(layer_verbs, lane, index, prior, moves or {}, step=model.step)
     return loss
 
 
@@ -156,7 +159,9 @@ def select(model: Model, lanes: Sequence[int]) -> Model:
     return laid_out(model.select(lanes))
 
 
-def relax(prior: Model, lanes: Model | None, branches: Sequence[Branch | None] = ()) -> Model:
+def relax(
+    prior: Model, lanes: Model | None, branches: Sequence[Branch | None] = (), coupling: Replacing = RELAX
+) -> Model:
     """The lanes and, as the last one, a lane that is the prior: trunk, head and norms. Adam starts again for it.
 
     `branches` are those of all lanes, if any lane has one.
@@ -166,13 +171,13 @@ def relax(prior: Model, lanes: Model | None, branches: Sequence[Branch | None] =
     def join(stack: Tensor | None, lane: Tensor) -> Tensor:
         return lane[None].clone() if stack is None else torch.cat([stack, lane[None]])
 
-    options: dict[str, Any] = {"matrix": matrix, "expand_bias": expand_bias, "zeros": like.new_zeros, "joined": join}
-    return laid_out(with_prior_as_lane(prior, lanes, branches, **options))
+    options: dict[str, Any] = {"verbs": layer_verbs, "zeros": like.new_zeros, "joined": join}
+    return laid_out(with_lane_of_prior(prior, lanes, branches, coupling, **options))
 
 
 @torch.no_grad()
 def weight(model: Model, layer: str) -> Tensor:
-    """The matrix that a layer of the I-MLP computes with, `(M_out, M_in)` or `(L, M_out, M_in)`; branches added up."""
+    """The matrix that a layer of the I-MLP computes with, `(M_out, M_in)` or `(L, M_out, M_in)`."""
     whole: Tensor = model.parameters[f"{layer}.weight"]
     if not model.branches:
         return whole
@@ -180,16 +185,13 @@ def weight(model: Model, layer: str) -> Tensor:
     for lane in one_by_one(model):
         W, branch = lane.parameters[f"{layer}.weight"], lane.branch_of(layer)
         if branch is not None:
-            g = torch.sigmoid(lane.parameters[f"{layer}.gate"]) if branch.coupling == "gate" else None
-            mode = "add" if g is None else "interpolate"
-            small = lane.weight_of(f"{layer}.prior", spec)
-            W = interpolate(W.clone(), spec, small, 1.0 if g is None else float(g), mode=mode)
+            W = branch.coupling.call("made", layer_verbs, spec, lane.parts_of(layer, branch.coupling))[0]
         each.append(W)
     return joined(model, each)
 
 
 def export(model: Model) -> dict[str, Any]:
-    """Everything that it takes to resume exactly, as NumPy arrays: parameters, Adam's moments, the step."""
+    """Everything that it takes to resume exactly, as NumPy arrays: parameters, the optimizer's state, the step."""
     return exported(model, to_numpy)
 
 
@@ -238,7 +240,7 @@ def _hand_over(grads: dict[str, Tensor], receive: Receive) -> None:
 @lru_cache(maxsize=16)
 def _compiled(network: Network, dense: bool, branches: tuple[Branch | None, ...]) -> Callable[..., Any]:
     def step(parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Any:
-        model = Model(network, dense, None, parameters, {}, {}, branches=branches)
+        model = Model(network, dense, None, parameters, branches=branches)
         loss, backward = _loss_and_backward(model, x, y, reuse=False)
         return loss, _all_gradients(backward)
 

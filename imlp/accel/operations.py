@@ -12,9 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from imlp.accel import layer_verbs
 from imlp.accel import layers as ops
 from imlp.accel.products import products_for
-from imlp.couplings.moves import Branch
+from imlp.couplings import Blend, Branching, prior_weight
 from imlp.model import Model
 from imlp.networks import Activation, Layer, Mean, Norm, Operation, Residual, is_trained
 
@@ -65,10 +66,14 @@ def _layer(now: Pass, layer: Layer, x: Tensor, first: bool) -> tuple[Tensor, Bac
     model, spec = now.model, layer.spec
     bias: Any = model.parameters.get(f"{layer.name}.bias")
     if model.dense:
-        W = model.parameters[f"{layer.name}.weight"]
+        W, branch = model.parameters[f"{layer.name}.weight"], model.branch_of(layer.name)
+        if branch is not None and not isinstance(branch.coupling, Blend):
+            return _named(layer.name, *_made(now, layer, x, first, branch.coupling))
         room = _kept(model.scratch, str(W.shape), lambda: torch.empty_like(W)) if now.reuse else None
-        dense, branch = ops.linear(x, W, bias, first=first, room=room), model.branch_of(layer.name)
-        return _named(layer.name, *(dense if branch is None else _branched(now, layer, x, first, dense, branch)))
+        dense = ops.linear(x, W, bias, first=first, room=room)
+        if branch is not None:
+            dense = _blended(now, layer, x, first, dense, branch.coupling)  # type: ignore[arg-type]
+        return _named(layer.name, *dense)
     w, scratch = model.weight_of(layer.name, spec), model.scratch if now.reuse else {}
     found: Any = products_for(spec, x.device)
     products = None if found is None else _kept(scratch, layer.name, lambda: found(spec, like=w))
@@ -76,24 +81,36 @@ def _layer(now: Pass, layer: Layer, x: Tensor, first: bool) -> tuple[Tensor, Bac
     return _named(layer.name, *ops.structured(x, spec, w, bias, **options))
 
 
-def _branched(
-    now: Pass, layer: Layer, x: Tensor, first: bool, dense: tuple[Tensor, ops.Backward], branch: Branch
+def _blended(
+    now: Pass, layer: Layer, x: Tensor, first: bool, dense: tuple[Tensor, ops.Backward], coupling: Blend
 ) -> tuple[Tensor, ops.Backward]:
-    """`W = matrix(w) + U`, or with a gate `g matrix(w) + (1 - g) U`: both results are added, not the matrices."""
-    model, (y_u, back_u), prior = now.model, dense, f"{layer.name}.prior"
-    w, b = model.weight_of(prior, layer.spec), model.parameters.get(f"{prior}.bias")
+    """`W = matrix(w) + U`, or with a share `g matrix(w) + (1 - g) U`: both results are added, not the matrices."""
+    parts, (y_u, back_u) = now.model.parts_of(layer.name, coupling), dense
+    w, b = prior_weight(layer.spec, parts), parts.get("prior.bias")
     y_w, back_w = ops.structured(x, layer.spec, w, b, first=first, record=now.record)
-    g = torch.sigmoid(model.parameters[f"{layer.name}.gate"]) if branch.coupling == "gate" else None
+    g = coupling.call("share", parts)
 
     def backward(dy: Tensor) -> ops.Back:
         dx_w, own_w = back_w(dy if g is None else g * dy)
         dx_u, own = back_u(dy if g is None else (1 - g) * dy)
         own |= {f"prior.{part}": gradient for part, gradient in own_w.items()}
         if g is not None:
-            own["gate"] = g * (1 - g) * (dy * (y_w - y_u)).sum()
+            own |= coupling.call("pulled_back_share", parts, (dy * (y_w - y_u)).sum())
         return None if dx_u is None or dx_w is None else dx_w + dx_u, own
 
     return y_w + y_u if g is None else g * y_w + (1 - g) * y_u, backward
+
+
+def _made(now: Pass, layer: Layer, x: Tensor, first: bool, coupling: Branching) -> tuple[Tensor, ops.Backward]:
+    """The layer through the matrix that a coupling makes of its parts."""
+    parts, spec = now.model.parts_of(layer.name, coupling), layer.spec
+    y, back = ops.linear(x, *coupling.call("made", layer_verbs, spec, parts), first=first)
+
+    def backward(dy: Tensor) -> ops.Back:
+        dx, own = back(dy)
+        return dx, coupling.call("pulled_back", layer_verbs, spec, parts, own["weight"], own["bias"])
+
+    return y, backward
 
 
 def _norm(now: Pass, norm: Norm, x: Tensor, first: bool) -> tuple[Tensor, Back]:

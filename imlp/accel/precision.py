@@ -1,12 +1,15 @@
-"""In which precision the matrices of dense layers are multiplied, for the time of a `with` block.
+"""How torch computes for the time of a `with` block: its threads, determinism, and the precision of products.
 
 The numbers of a model are not concerned: weights, moments, norms and the prior stay in the model's own type, as under
 `torch.autocast`. Processors and GPUs with units for bfloat16 are faster with it (`benchmarks/step.py`).
 """
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+
+import torch
 
 _PRODUCTS = ContextVar("products", default="full")
 
@@ -29,3 +32,20 @@ def products_in(precision: str) -> Iterator[None]:
         yield
     finally:
         _PRODUCTS.reset(token)
+
+
+@contextmanager
+def computing(*, threads: int = 0, deterministic: bool = False, products: str = "full") -> Iterator[None]:
+    """Threads (0: as they are), determinism and the precision of products inside a `with`; then as before."""
+    before, strict = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    if threads:
+        torch.set_num_threads(threads)
+    if deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
+    try:
+        with products_in(products):
+            yield
+    finally:
+        torch.set_num_threads(before)
+        torch.use_deterministic_algorithms(strict)

@@ -13,7 +13,7 @@ from torch import Tensor
 from imlp import checks
 from imlp.accel import entries, rows
 from imlp.accel.chain import has_diagonals
-from imlp.accel.verbs import adjoint_bias, check_dense, expand_bias, interpolate, project
+from imlp.accel.verbs import adjoint_bias, check_apart, check_dense, check_tensor, expand_bias, interpolate, project
 from imlp.accel.views import views
 from imlp.errors import ArrayError
 from imlp.spec import Conv, Spec
@@ -32,6 +32,7 @@ def pull(dense: Tensor, spec: Spec, locality: Any, sharing: Any = None) -> Tenso
             [6.0000, 2.5000]])
     """
     check_dense(spec, dense)
+    check_apart(dense, "W")
     if not spec.parameters:
         raise ArrayError(f"{spec} has no weight to be near to", "pull towards a layer that has one")
     if dense.is_neg():
@@ -72,18 +73,19 @@ def pull_bias(dense_bias: Tensor, spec: Spec, sharing: float) -> Tensor:
     tensor([2., 3., 2., 3.])
     """
     (sharing,) = checks.alphas(sharing, None)
+    check_tensor(dense_bias, "the bias")
+    checks.dense_bias_fits(spec, dense_bias.shape)
+    check_apart(dense_bias, "the bias")
     if type(spec) is Conv and dense_bias.ndim == 1:  # one channel after the other
-        checks.dense_bias_fits(spec, dense_bias.shape)
         channels = dense_bias.unflatten(0, (spec.out_channels, -1))
         means = channels.mean(1, keepdim=True)
         channels.mul_(1 - sharing).add_(means, alpha=sharing)
         return dense_bias
     sums = adjoint_bias(spec, dense_bias)
+    outputs = _outputs(spec, dense_bias.dtype, dense_bias.device)
+    nearest = None if sums is None else expand_bias(spec, sums / outputs)  # refuses what does not fit before the change
     dense_bias.mul_(1 - sharing)
-    if sums is not None:
-        nearest = expand_bias(spec, sums / _outputs(spec, dense_bias.dtype, dense_bias.device))
-        dense_bias.add_(nearest, alpha=sharing)
-    return dense_bias
+    return dense_bias if nearest is None else dense_bias.add_(nearest, alpha=sharing)
 
 
 @lru_cache(maxsize=1024)

@@ -19,7 +19,7 @@ from imlp.accel.chain import has_diagonals, split_at_core
 from imlp.accel.views import entries_filled, sparse, views
 from imlp.errors import ArrayError
 from imlp.spec import Chain, Conv, Local, Patchify, Permutation, Shared, Spec, Transpose
-from imlp.spec.linear_map import split
+from imlp.spec.base import split
 
 APPLY: dict[type[Spec], Callable[..., Tensor]] = {
     Conv: convolution.apply,
@@ -102,8 +102,8 @@ def _apply(spec: Spec, arrays: dict[str, Tensor], bias: Tensor | None, x: Tensor
 
 
 @torch.no_grad()
-def interpolate(dense: Tensor, spec: Spec, weight: Any, alpha: Any, *, mode: str = "interpolate") -> Tensor:
-    """`W <- (1 - alpha) W + alpha W_P`, or `W + alpha W_P` with `mode="add"`: in place, and returned.
+def interpolate(dense: Tensor, spec: Spec, weight: Any, alpha: Any, *, add: bool = False) -> Tensor:
+    """`W <- (1 - alpha) W + alpha W_P`, or `W + alpha W_P` with `add`: in place, and returned.
 
     `dense` is one contiguous matrix `(M_out, M_in)`, or a stack of lanes `(L, M_out, M_in)` with one alpha for all or
     each. Nothing larger than the small weight is allocated. Bad input is refused before `dense` is touched. A weight
@@ -114,8 +114,8 @@ def interpolate(dense: Tensor, spec: Spec, weight: Any, alpha: Any, *, mode: str
             [0.5000, 2.0000]])
     """
     check_dense(spec, dense)
+    check_apart(dense, "W")
     arrays = arrays_of(spec, weight, beside=dense)
-    checks.mode_known(mode)
     if dense.is_neg():
         remedy = "pass W.resolve_neg() and keep the result"
         raise ArrayError("W has torch's negative bit: its memory holds the negated numbers", remedy)
@@ -123,7 +123,7 @@ def interpolate(dense: Tensor, spec: Spec, weight: Any, alpha: Any, *, mode: str
     mix = _mixer(dense, spec, arrays)
     for lane, a in zip(dense if dense.ndim == 3 else (dense,), alphas, strict=True):
         if a != 0:
-            mix(lane, 1 - a if mode == "interpolate" else 1.0, a)
+            mix(lane, 1.0 if add else 1 - a, a)
     return dense
 
 
@@ -148,6 +148,23 @@ def _interpolate(dense: Tensor, spec: Spec, weight: Tensor, keep: float, alpha: 
         dense.mul_(keep)
     for places, numbers in views(dense, spec, weight):
         places.add_(numbers, alpha=alpha)
+
+
+@torch.no_grad()
+def interpolate_bias(dense_bias: Tensor, spec: Spec, bias: Tensor | None, alpha: float, *, add: bool = False) -> Tensor:
+    """The same for the bias, `b <- (1 - alpha) b + alpha b_P`; `b_P` is 0 where `bias` is None.
+
+    >>> interpolate_bias(torch.ones(4), Shared(2, 1, 2), torch.tensor([3.0, 5.0]), alpha=0.5)
+    tensor([2., 3., 2., 3.])
+    """
+    check_tensor(dense_bias, "the bias")
+    checks.dense_bias_fits(spec, dense_bias.shape)
+    check_apart(dense_bias, "the bias")
+    (alpha,) = checks.alphas(alpha, None)
+    check_weight(spec, bias, "bias", beside=dense_bias) if bias is not None else None
+    if not add:
+        dense_bias.mul_(1 - alpha)
+    return dense_bias if bias is None else dense_bias.add_(expand_bias(spec, bias), alpha=alpha)
 
 
 @torch.no_grad()
@@ -234,6 +251,23 @@ def _project(spec: Spec, dense: Tensor) -> Tensor:
     return _adjoint(spec, dense).div_(entries_filled(spec, dense.dtype, dense.device).clamp(min=1).view(-1))
 
 
+def seen(spec: Spec, arrays: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The parameters without what no matrix shows: a kernel tap that never meets the image is 0."""
+    if rank(spec) == spec.n_weights:
+        return arrays
+    if has_diagonals(spec):
+        ((name, own),) = arrays.items()
+        return {name: own.masked_fill(entries_filled(spec, own.dtype, own.device) == 0, 0)}
+    numbers = entries.flat(arrays)
+    kept = entries.host_map(spec).seen(numbers.detach().cpu().double().numpy())
+    return split(spec, torch.as_tensor(kept).to(numbers))
+
+
+def rank(spec: Spec) -> int:
+    """The dimension of the prior's subspace."""
+    return spec.rank if has_diagonals(spec) else entries.host_map(spec).rank
+
+
 def place(array: Any, *, device: Any = None) -> Tensor:
     """A NumPy array as a tensor on the device, in the type that it has; the host does not wait for the copy."""
     try:
@@ -273,6 +307,16 @@ def check_dense(spec: Spec, dense: Tensor) -> None:
     lanes = dense if dense.ndim == 3 else (dense,)  # lanes may have gaps between them
     if not all(lane.is_contiguous() for lane in lanes):
         raise ArrayError(f"W of strides {dense.stride()} is not contiguous", "pass W.contiguous() and keep the result")
+
+
+def check_apart(array: Tensor, what: str) -> None:
+    """Refuse to write to what shares memory with itself, such as lanes made by `expand`."""
+    reach = 1
+    for step, size in sorted((step, size) for step, size in zip(array.stride(), array.shape, strict=True) if size > 1):
+        if step < reach:
+            problem = f"{what} of shape {tuple(array.shape)} and strides {array.stride()} shares memory with itself"
+            raise ArrayError(problem, "pass a .clone() of it, and keep the result")
+        reach += step * (size - 1)
 
 
 def arrays_of(spec: Spec, weight: Any, beside: Tensor | None = None) -> dict[str, Tensor]:

@@ -14,12 +14,12 @@ from imlp import init, kinds, reference
 from imlp.commands.console import out as console
 from imlp.commands.console import print_json, sizes, steps
 from imlp.errors import AlphaError, FileError, SpecError, known
-from imlp.files import reason, shown, write_whole
-from imlp.networks.outside import is_outside
+from imlp.files import open_regular, reason, shown, write_whole
+from imlp.plugins import is_outside
 from imlp.spec import Shape, Spec, Window
 
 if TYPE_CHECKING:
-    from imlp.explain import Derivation
+    from imlp.look.explain import Derivation
 
 MOST_ENTRIES = 100_000_000  # non-zeros; building them takes some 50 bytes each
 LONGEST_KERNEL = 100_000  # pixels along one side
@@ -145,7 +145,7 @@ def build_prior(
             _save(matrix, out)
         if plot is not None:
             step("drawing")
-            from imlp import plot as drawing  # matplotlib takes a second to import
+            from imlp.look import plot as drawing  # matplotlib takes a second to import
 
             drawing.save(drawing.matrix_figure(matrix, spec, _title(kind, alpha)), plot)
 
@@ -201,11 +201,11 @@ def _weight(spec: Spec, file: Path | None, seed: int) -> tuple[np.ndarray | None
     if file is None:
         weight = init.prior_weight(spec, rng=np.random.default_rng([seed, 0]))
         return weight, "none (a permutation)" if weight is None else f"seed {seed}"
-    from imlp.train.data import store  # what reads pictures and downloads takes a tenth of a second to import
+    from imlp.data import store  # what reads pictures and downloads takes a tenth of a second to import
 
     remedy = "save the weight with numpy.save, as a plain array of numbers"
     try:
-        with open(file, "rb") as stream:
+        with open_regular(file) as stream:
             store.check_header(stream, os.fstat(stream.fileno()).st_size)
             stream.seek(0)
             weight = np.lib.format.read_array(stream, allow_pickle=False)
@@ -270,7 +270,7 @@ def _print(facts: dict[str, Any], kind: str, out: Path | None, plot: Path | None
 
 
 def _derive(spec: Spec, given: tuple[int, ...] | None) -> "Derivation":
-    from imlp.explain import entry, explain
+    from imlp.look.explain import entry, explain
 
     i, j = given if given is not None and len(given) == 2 else entry(spec, *(given or ()))
     return explain(spec, i, j)
@@ -278,7 +278,7 @@ def _derive(spec: Spec, given: tuple[int, ...] | None) -> "Derivation":
 
 def _print_derivation(found: "Derivation", spec: Spec, equation: str, number: float) -> None:
     """Print the steps; each part of a product has its place in the paper as a heading."""
-    from imlp.explain import PAPER, in_shape, out_shape, place
+    from imlp.look.explain import PAPER, in_shape, out_shape, place
 
     console.print(f"\n{equation} ({place(spec)}), entry (i, j) = ({found.i}, {found.j})", soft_wrap=True)
     console.print(f"output i = {found.i}: {_named(found.output, out_shape(spec))}", soft_wrap=True)
@@ -295,7 +295,7 @@ def _print_derivation(found: "Derivation", spec: Spec, equation: str, number: fl
 
 
 def _named(where: Shape, shape: Shape) -> str:
-    from imlp.explain import axis_names
+    from imlp.look.explain import axis_names
 
     named = ", ".join(f"{name} {index}" for name, index in zip(axis_names(shape), where, strict=True))
     return f"{named} of {' x '.join(map(str, shape))}"

@@ -45,6 +45,6 @@ def print_json(value: Any) -> None:
 def sizes(text: str, lengths: tuple[int, ...], example: str) -> tuple[int, ...]:
     """`3x32x32` as `(3, 32, 32)`."""
     parts = re.split(r"[x,]", text.lower().replace(" ", ""))
-    if len(parts) not in lengths or not all(re.fullmatch(r"\d{1,9}", part) for part in parts):
+    if len(parts) not in lengths or not all(re.fullmatch("[0-9]{1,9}", part) for part in parts):
         raise typer.BadParameter(f"{text!r} is not of the form {example}")
     return tuple(map(int, parts))

@@ -8,12 +8,12 @@ import numpy as np
 import typer
 from rich.table import Table
 
+from imlp import data as datasets
 from imlp.commands.console import out as console
 from imlp.commands.console import print_json
 from imlp.commands.progress import watched
+from imlp.data import Dataset, cifar, fetch, shapes, store
 from imlp.errors import DataError, FileError, ImlpError
-from imlp.train import data as datasets
-from imlp.train.data import Dataset, cifar, fetch, shapes, store
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Data sets: list, fetch and verify them.")
 
@@ -80,7 +80,7 @@ def list_(
             progress=progress,
         )  # fmt: skip
         if preview is not None:
-            from imlp.train.data import preview as drawing  # matplotlib takes a second to import
+            from imlp.data import preview as drawing  # matplotlib takes a second to import
 
             progress("drawing", 0, None)
             drawing.save(data, preview, augment=augment, seed=seed)

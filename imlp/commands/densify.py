@@ -12,7 +12,7 @@ from imlp.commands.console import err, out, print_json, sizes, steps
 from imlp.commands.options import with_options
 from imlp.errors import ModuleError
 from imlp.files import check_path, whole_file
-from imlp.verify import TOLERANCE
+from imlp.look.verify import TOLERANCE
 
 
 def _image(text: str) -> tuple[int, ...]:
@@ -33,7 +33,9 @@ def densify(
     options: Annotated[
         list[str] | None, typer.Option(help="For the function, NAME=VALUE: num_classes=10, .... Repeat for more.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Draws the weights, and the images to compare with.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**63 - 1, help="Draws the weights, and the images to compare with.")
+    ] = 0,
     out_file: Annotated[
         Path | None, typer.Option("--out", help="Write the weights of the dense form (.safetensors).")
     ] = None,
@@ -54,6 +56,7 @@ def densify(
     import torch
 
     import imlp.nn
+    from imlp.nn.check import check_pass_fits
     from imlp.nn.densify import replaced
     from imlp.nn.factory import make
 
@@ -73,7 +76,8 @@ def densify(
         except imlp.nn.TooLargeError as error:
             if not json:
                 _print(model, table, {}, err)
-            raise ModuleError(error.problem, _short(error.remedy)) from error
+            raise ModuleError(error.problem, _short(error.left_out)) from error
+        check_pass_fits(prior, plan)
         step("comparing the two")
         images = torch.randn(2, *image, generator=torch.Generator().manual_seed(seed))
         errors = imlp.nn.verify(dense, prior, images)
@@ -124,9 +128,8 @@ def _print(model: str, rows: dict[str, dict[str, Any]], errors: dict[str, dict[s
     to.print(table)
 
 
-def _short(text: str) -> str:
+def _short(names: list[str]) -> str:
     """What to leave out, as options of this command."""
-    names = text.removeprefix("leave out ").partition(":")[0].split(", ")
     shown = " ".join(f"--layers '!{name}'" for name in names[:4])
     return f"leave out the largest layers ({len(names)}): {shown}{' ...' if len(names) > 4 else ''}"
 

@@ -11,8 +11,8 @@ import typer
 
 from imlp.commands.console import out as console
 from imlp.errors import FileError, RunError
-from imlp.explore import page
 from imlp.files import write_whole
+from imlp.look.explore import page
 
 HOST = "127.0.0.1"
 

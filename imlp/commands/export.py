@@ -9,6 +9,7 @@ import typer
 from imlp.commands.console import out
 from imlp.errors import RunError
 from imlp.train import export as exporting
+from imlp.train.run_folder import FORMATS, refuse_links
 
 HOW = {
     "safetensors": "read it with safetensors.numpy.load_file or safetensors.torch.load_file",
@@ -32,6 +33,7 @@ def export(
         str | None,
         typer.Option(help="FILE.py:NAME of a network from outside the package: its code is only run if you name it."),
     ] = None,
+    coupling: Annotated[str | None, typer.Option(help="FILE.py:Class of a coupling from outside, likewise.")] = None,
 ) -> None:
     """Write a trained network. It maps images (N, channels, height, width), with values from 0 to 1, to logits.
 
@@ -42,6 +44,9 @@ def export(
     if lane == "prior" and format in ("torch", "onnx"):
         raise RunError(f"the prior has no {format} form", "use --format safetensors or npz")
     name = "prior" if lane == "prior" else f"lane{lane}"
-    path = out_file or run / f"{name}{exporting.FORMATS[format]}"
-    exporting.write(run, path, lane if lane == "prior" else int(lane), format, network)
+    default = run / f"{name}{FORMATS[format]}"
+    if out_file is None:
+        refuse_links([default])
+    path = out_file or default
+    exporting.write(run, path, lane if lane == "prior" else int(lane), format, network, coupling)
     out.print(f"written: {path} ({HOW[format]})", soft_wrap=True)

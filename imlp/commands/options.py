@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import signal
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from json import JSONDecodeError
@@ -11,14 +12,15 @@ from typing import Annotated, Any, Optional, TypeAlias, get_args, get_origin
 import typer
 
 from imlp.commands.console import err, out, print_json
+from imlp.couplings.setting import shown_default
+from imlp.data import NAMES
 from imlp.errors import ConfigError
 from imlp.files import parse_json
 from imlp.networks import NETWORKS
 from imlp.study.cluster import Cluster
 from imlp.train.config import Config, Lane, combined, read
-from imlp.train.data import NAMES
 from imlp.train.loop import Interrupted
-from imlp.train.setting import shown_default
+from imlp.train.run_folder import RunFolder
 
 ENGINES = ("local", "ray")
 ALPHA_HELP = (
@@ -67,9 +69,6 @@ def _shown(help: str, *names: str) -> Any:
 Check: TypeAlias = Annotated[bool, _shown("Check the network against the reference.", "--verify/--no-verify")]
 Quiet: TypeAlias = Annotated[bool, _shown("Print only warnings and the result.", "--quiet")]
 Json: TypeAlias = Annotated[bool, _shown("Print only the result, as JSON.", "--json")]
-Resume: TypeAlias = Annotated[
-    bool, _shown("Has no effect: this command always resumes what is in its folder.", "--resume")
-]
 ListAll: TypeAlias = Annotated[bool, _shown("List the available networks and data sets.", "--list")]
 Estimate: TypeAlias = Annotated[bool, _shown("Only print lanes, seeds and the expected time.", "--estimate")]
 
@@ -96,6 +95,11 @@ def print_choices(json: bool) -> None:
     out.print(f"--data: {', '.join(found['data'])}, a folder, an .npz, or a CIFAR .tar.gz", soft_wrap=True)
 
 
+def exit_code(stop: Interrupted) -> int:
+    """What a shell expects of a program that a signal has stopped."""
+    return 128 + signal.Signals[stop.signal]
+
+
 @contextmanager
 def exit_if_interrupted() -> Iterator[None]:
     """What a signal has stopped ends with the exit code that a shell expects, and says that nothing is lost."""
@@ -103,7 +107,7 @@ def exit_if_interrupted() -> Iterator[None]:
         yield
     except Interrupted as stop:
         err.print(f"{stop.problem}; nothing is lost: run the same command again", soft_wrap=True)
-        raise typer.Exit(143 if "SIGTERM" in stop.problem else 130) from None
+        raise typer.Exit(exit_code(stop)) from None
 
 
 def settings_as_options(*, hidden: Collection[str] = (), **helps: str) -> Callable[..., Callable[..., None]]:
@@ -120,7 +124,9 @@ def _with_settings(
     own = [p for p in inspect.signature(function, eval_str=True).parameters.values() if p.name != "settings"]
     added = []
     for f in (*dataclasses.fields(Lane), *dataclasses.fields(Config)):
-        if f.name in ("lanes", "source") or f.name in [p.name for p in own]:  # `search` has a --validation of its own
+        if f.name in ("lanes", "source", "coupling_source") or f.name in [
+            p.name for p in own
+        ]:  # `search` has a --validation of its own
             continue
         kind, shown = _option_type(f), shown_default(f)
         names = [f"--{f.name.replace('_', '-')}"]
@@ -144,26 +150,31 @@ def _with_settings(
 
 
 def _option_type(f: "dataclasses.Field[Any]") -> Any:
-    if f.name in ("alpha", "layers", "options"):
+    if f.name in ("alpha", "layers", "options", "coupling_options"):
         return list[str]
     return get_args(f.type)[0] if get_origin(f.type) is not None else f.type
 
 
 def config_of(file: Path | None, settings: dict[str, Any]) -> Config:
-    """The configuration of a file, with the options of the command line over it."""
-    return combined(read(file) if file is not None else {}, with_options(settings))
+    """The configuration of a file, with the options of the command line over it.
+
+    A file in a run's folder may be somebody else's: code that it names is only run if `--network` names it too.
+    """
+    values = read(file) if file is not None else {}
+    if file is not None and RunFolder(file.resolve().parent).config.exists():
+        values = {**values, "source": values.get("source") or ""}
+    return combined(values, with_options(settings))
 
 
 def with_options(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings of the command line as a file would have them: `--options` as a table."""
-    if "options" not in settings:
-        return settings
-    return {**settings, "options": dict(map(_named_value, settings["options"]))}
+    """The settings of the command line as a file would have them: `--options` and `--coupling-options` as tables."""
+    tables = [name for name in ("options", "coupling_options") if name in settings]
+    return {**settings, **{name: dict(map(_named_value, settings[name])) for name in tables}}
 
 
 def lane_settings(settings: dict[str, Any]) -> dict[str, Any]:
     """Take the settings of lanes out of those of the command line."""
-    return {f.name: settings.pop(f.name) for f in dataclasses.fields(Lane) if f.name in settings}
+    return with_options({f.name: settings.pop(f.name) for f in dataclasses.fields(Lane) if f.name in settings})
 
 
 def _named_value(text: str) -> tuple[str, Any]:
@@ -171,6 +182,8 @@ def _named_value(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals:
         raise ConfigError(f"--options {text!r:.60}", "write NAME=VALUE, for example residual=false")
+    if value == "null":
+        raise ConfigError(f"--options {name} is null", "leave it out, and the network takes its default")
     try:
         return name, parse_json(value)
     except JSONDecodeError:

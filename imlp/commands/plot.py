@@ -7,8 +7,8 @@ import typer
 
 from imlp.commands.console import out
 from imlp.errors import FileError, RunError
-from imlp.files import check_path, write_whole
-from imlp.train.run_folder import PICTURE, RunFolder
+from imlp.files import check_path, shown
+from imlp.train.run_folder import PICTURE, RunFolder, refuse_links
 from imlp.train.run_reader import read_run
 
 
@@ -16,33 +16,30 @@ def plot(
     run: Annotated[Path, typer.Argument(help="A run's folder.")],
     out_file: Annotated[
         Path | None,
-        typer.Option("--out", help="The picture (.png, .svg or .pdf), or a page (.html). Default: RUN/run.png."),
+        typer.Option("--out", help="The picture (.png, .svg or .pdf). Default: RUN/run.png."),
     ] = None,
 ) -> None:
     """Draw a run: accuracy by epoch, and how much inductive bias each layer holds at the end.
 
     - `plot RUN`: a picture with both, RUN/run.png
-    - `plot RUN --out page.html`: one page to show to somebody, with what each network learned, a layer's matrix before
-      and after training, the curves and the bias meter
+    - `report RUN --out page.html`: a page to show to somebody
     """
-    from imlp import plot as drawing  # matplotlib takes a second to import
+    from imlp.look import plot as drawing  # matplotlib takes a second to import
 
     path = out_file or run / PICTURE
-    if path.suffix not in (".png", ".svg", ".pdf", ".html"):
-        raise FileError(f"{path} does not end in a known type", "use .png, .svg, .pdf or .html")
+    if path.suffix == ".html":
+        raise FileError(f"{path} is a page", f"make it with: report {shown(run)} --out {shown(path)}")
+    if path.suffix not in (".png", ".svg", ".pdf"):
+        raise FileError(f"{path} does not end in a known type", "use .png, .svg or .pdf")
     check_path(path)
+    if out_file is None:
+        refuse_links([path])
     if not RunFolder(check_path(run)).config.exists():
         raise RunError(f"{run} is not the folder of a run", "name the folder of a run")
     found = read_run(run)
     if not found.rows:
+        if found.result is not None:
+            raise RunError(f"every lane of {run} stopped in its first epoch", "train again with a smaller --lr")
         raise RunError(f"{run} has no complete epoch yet", "let it train for a while")
-    if path.suffix == ".html":
-        from imlp.study.run_page import run_page
-
-        text = run_page(found)
-        with write_whole(path) as file:
-            file.write(text.encode())
-        out.print(f"written: {path} (open it in a browser)", soft_wrap=True)
-        return
     drawing.save(drawing.run_figure(found.rows, found.measure, run.resolve().name), path)
     out.print(f"drawn: {path}", soft_wrap=True)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from imlp.commands.console import err
-from imlp.train.data.dataset import ProgressCallback, silent
+from imlp.data.dataset import ProgressCallback, silent
 
 PLAIN_EVERY = 5  # seconds between two plain lines
 

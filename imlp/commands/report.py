@@ -7,22 +7,31 @@ import typer
 
 from imlp.commands.console import err, out
 from imlp.commands.progress import watched
-from imlp.networks.outside import imported
+from imlp.couplings import class_of
+from imlp.plugins import imported
 
 
 def report(
     folders: Annotated[
         list[Path], typer.Argument(metavar="DIR...", help="Folders of runs, or folders that hold such folders.")
     ],
-    out_file: Annotated[
-        Path,
-        typer.Option("--out", help="The page. Its figures and tables go into a folder of the same name beside it."),
-    ] = Path("report.html"),
+    out_file: Annotated[Path, typer.Option("--out", help="The page.")] = Path("report.html"),
+    files: Annotated[
+        Path | None,
+        typer.Option(help="A folder for all figures as PNG and SVG and all tables as CSV. Default: none."),
+    ] = None,
     network: Annotated[
         list[str] | None,
         typer.Option(
-            help="FILE.py:NAME of a network from outside the package, to show its first layer: its code is only run if "
+            help="FILE.py:NAME of a network from outside the package, to show its matrices: its code is only run if "
             "you name it. Repeat for more."
+        ),
+    ] = None,
+    coupling: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="FILE.py:Class of a coupling from outside the package, to read the runs that have it: its code is "
+            "only run if you name it. Repeat for more."
         ),
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
@@ -30,19 +39,24 @@ def report(
     """Put runs on one self-contained page that opens in any browser, offline.
 
     Runs that differ only in seeds and lanes are shown together: accuracy against alpha with the fit of two lines,
-    accuracy by epoch, the bias meter by layer, the first layer as images, and sortable tables. A search is shown with
+    accuracy by epoch, the bias meter by layer, what the matrices look like, and sortable tables. A search is shown with
     its trials, its choice and the test of that choice. Unfinished runs and searches, and lanes that have stopped, are
-    listed. Every figure is also written as PNG and SVG, every table as CSV and LaTeX.
+    listed. Figures and tables can be downloaded from the page.
 
-    Example: `python cli.py report runs --out report.html`
+    - `report RUN --out page.html`: one run as a page to show to somebody
+    - `report runs --files figures`: everything below runs/, with every figure and table as a file too
     """
-    from imlp.study import report as reporting  # matplotlib takes a second to import
+    from imlp import report as reporting  # matplotlib takes a second to import
+    from imlp.paper.implied import beside
 
     def warn(text: str) -> None:
         err.print(f"warning: {text}", soft_wrap=True)
 
     for reference in network or []:
         imported(reference)
+    for reference in coupling or []:
+        class_of(reference)
     with watched(quiet=quiet) as progress:
-        beside = reporting.write(folders, out_file, progress, warn)
-    out.print(f"written: {out_file} (open it in a browser); figures and tables: {beside}/", soft_wrap=True)
+        reporting.write(folders, out_file, files=files, compare=beside, progress=progress, warn=warn)
+    more = f"; figures and tables: {files}/" if files else ""
+    out.print(f"written: {out_file} (open it in a browser){more}", soft_wrap=True)

@@ -19,7 +19,6 @@ from imlp.commands.options import (
     Gpus,
     Json,
     Quiet,
-    Resume,
     cluster_of,
     exit_if_interrupted,
     settings_as_options,
@@ -28,9 +27,11 @@ from imlp.commands.options import (
 from imlp.commands.progress import watched
 from imlp.commands.sweep_display import Board, print_estimate
 from imlp.errors import ConfigError
-from imlp.study import cost, experiments, run_experiment
+from imlp.paper import experiments, run_experiment
+from imlp.paper.cost import list_experiments
+from imlp.paper.experiments import BUDGETS
+from imlp.study import cost
 from imlp.study.cost import duration
-from imlp.study.experiments import BUDGETS
 from imlp.train.config import Lane, check_seeds
 
 EXPERIMENT = "This experiment"
@@ -65,7 +66,6 @@ def reproduce(
     address: Address = None,
     cpus: Cpus = None,
     gpus: Gpus = None,
-    resume: Resume = False,
     estimate: Estimate = False,
     check: Check = True,
     quiet: Quiet = False,
@@ -155,7 +155,7 @@ def plus_minus(mean: float | None, std: float | None) -> str:
 def print_list(json: bool) -> None:
     """Every experiment with what it asks, and each budget's time from real steps of its networks."""
     with watched(quiet=json) as progress:
-        rows = cost.list_experiments(progress)
+        rows = list_experiments(progress)
     if json:
         print_json(rows)
         return

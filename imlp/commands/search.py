@@ -17,7 +17,6 @@ from imlp.commands.options import (
     Json,
     ListAll,
     Quiet,
-    Resume,
     cluster_of,
     config_of,
     exit_if_interrupted,
@@ -31,6 +30,7 @@ from imlp.study import cost, run_search
 from imlp.study.run_search import TRIALS
 
 SEARCH = "This search"
+MOST_TRIALS = 1_000_000  # more must be a mistake
 SHOWN = 10  # trials in the table
 
 
@@ -78,7 +78,6 @@ def search(
     address: Address = None,
     cpus: Cpus = None,
     gpus: Gpus = None,
-    resume: Resume = False,
     list_all: ListAll = False,
     estimate: Estimate = False,
     check: Check = True,
@@ -102,6 +101,8 @@ def search(
     if list_all:
         print_choices(json)
         return
+    if trials > MOST_TRIALS:
+        raise ConfigError("--trials is too large", f"give at most {MOST_TRIALS:,}")
     lane = lane_settings(settings)
     if "alpha" in lane:
         raise ConfigError("--alpha is for one lane", "here it is what is searched; use sweep for alphas of your own")

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from imlp.commands.console import out, print_json
+from imlp.commands.console import err, out, print_json
 from imlp.commands.options import (
     ALPHA_HELP,
     EVERY_HELP,
@@ -19,7 +19,6 @@ from imlp.commands.options import (
     Json,
     ListAll,
     Quiet,
-    Resume,
     cluster_of,
     config_of,
     exit_if_interrupted,
@@ -43,7 +42,6 @@ def _option(help: str, *names: str, **more: Any) -> Any:
 
 @settings_as_options(alpha=f"{ALPHA_HELP} Default {ALPHAS}.", every=EVERY_HELP)
 def sweep(
-    alphas: Annotated[list[str] | None, _option("The same as --alpha.", "--alphas", hidden=True)] = None,
     seeds: Annotated[int, _option("How many seeds, counted from --seed.", "--seeds", min=1)] = SEEDS,
     config: Annotated[Path | None, _option("Settings from a TOML file; options of the command line win.")] = None,
     out_folder: Annotated[
@@ -56,7 +54,6 @@ def sweep(
     address: Address = None,
     cpus: Cpus = None,
     gpus: Gpus = None,
-    resume: Resume = False,
     list_all: ListAll = False,
     estimate: Estimate = False,
     check: Check = True,
@@ -79,7 +76,7 @@ def sweep(
         print_choices(json)
         return
     lane = lane_settings(settings)
-    listed, every = [*(alphas or ()), *lane.pop("alpha", ())] or [ALPHAS], lane.pop("every", None)
+    listed, every = lane.pop("alpha", None) or [ALPHAS], lane.pop("every", None)
     base, cluster = config_of(config, settings), cluster_of(engine, address, cpus, gpus)
     with Board(quiet=quiet or json) as board, exit_if_interrupted():
         if estimate:
@@ -99,6 +96,9 @@ def sweep(
         out.print(f"files: {result.folder}/", soft_wrap=True)
         out.print(f"a page to show: python cli.py report {result.folder}", soft_wrap=True)
     if result.failed:
+        raise typer.Exit(1)
+    if result.arm and all(score.lane is None for score in result.arm.scores):
+        err.print("error: every lane of every run has stopped; try a smaller --lr", soft_wrap=True)
         raise typer.Exit(1)
 
 

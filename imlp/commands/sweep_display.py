@@ -13,11 +13,11 @@ from rich.table import Table
 
 from imlp.commands.console import err, out
 from imlp.commands.progress import watched
+from imlp.data import ProgressCallback
 from imlp.study.cost import duration
 from imlp.study.tasks import Outcome, Task
 from imlp.study.watcher import Watcher
 from imlp.train.callbacks import Callback, Row
-from imlp.train.data import ProgressCallback
 from imlp.train.loop import Trainer
 from imlp.train.run_folder import RunFolder
 from imlp.train.run_reader import HELD_OUT

@@ -11,7 +11,15 @@ from rich.table import Table
 from imlp.backend import backend as get_backend
 from imlp.commands import run_display as display
 from imlp.commands.console import err, out, print_json
-from imlp.commands.options import ALPHA_HELP, EVERY_HELP, ListAll, config_of, print_choices, settings_as_options
+from imlp.commands.options import (
+    ALPHA_HELP,
+    EVERY_HELP,
+    ListAll,
+    config_of,
+    exit_code,
+    print_choices,
+    settings_as_options,
+)
 from imlp.commands.progress import watched
 from imlp.errors import ConfigError, install_hint
 from imlp.files import check_path
@@ -76,7 +84,7 @@ def train(
     if result is not None and not json:
         out.print(f"this run is done already (--again would repeat it): {folder}", soft_wrap=True)
     if result is not None:
-        print_json(result) if json else print_result(result, folder)
+        _show(result, folder, json=json)
         return
     if check and prepare.needs_check(trainer):
         with nullcontext() if quiet or json else err.status("checking the network against the reference"):
@@ -93,10 +101,19 @@ def train(
     except Interrupted as stop:
         watch.close()
         err.print(f"{stop}", soft_wrap=True, markup=False)
-        raise typer.Exit(143 if trainer.stop_requested == "SIGTERM" else 130) from None
+        raise typer.Exit(exit_code(stop)) from None
     finally:
         watch.close()
+    _show(result, folder, json=json)
+
+
+def _show(result: dict[str, Any], folder: Path, *, json: bool) -> None:
+    """Print the result; a run that has no lane to show for it ends with 1, and says where each one stopped."""
     print_json(result) if json else print_result(result, folder)
+    if result["stopped"] and all(row["lane"] == "prior" for row in result["models"]):
+        stops = [f"lane {stop['lane']} in epoch {stop['epoch']}, step {stop['step']}" for stop in result["stopped"]]
+        err.print(f"error: every lane has stopped: {'; '.join(stops)}; try a smaller --lr", soft_wrap=True)
+        raise typer.Exit(1)
 
 
 def print_result(result: dict[str, Any], folder: Path) -> None:
@@ -104,7 +121,8 @@ def print_result(result: dict[str, Any], folder: Path) -> None:
         out.print(meter)
     out.print(display.result_table(result, f"{PRIORS.get(result['network'], result['network'])} (prior)"))
     out.print(f"files: {folder}/ (config.toml, metrics.jsonl, result.json, checkpoint/)", soft_wrap=True)
-    out.print(f"draw them: python cli.py plot {folder}", soft_wrap=True)
+    if result["models"]:
+        out.print(f"draw them: python cli.py plot {folder}", soft_wrap=True)
 
 
 def _tensorboard(folder: Path) -> TensorBoard:

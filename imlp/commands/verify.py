@@ -7,10 +7,11 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from imlp import kinds, machine, networks, verify
+from imlp import kinds, machine, networks
 from imlp.commands.console import out, print_json, steps
 from imlp.commands.options import with_options
 from imlp.errors import BackendError, ConfigError
+from imlp.look import verify
 from imlp.spec import Spec
 
 SHORT = {

@@ -54,7 +54,8 @@ class Schedule:
         return numbers[0] if self.kind == "constant" else ":".join([self.kind, *numbers])
 
 
-RANGE = re.compile(r"(?P<first>[^:]+?)\.\.(?P<last>[^:]+):(?P<n>\d{1,9})(?P<kind>log|lin)")
+RANGE = re.compile(r"(?P<first>[^:]+?)\.\.(?P<last>[^:]+):(?P<n>[0-9]{1,9})(?P<kind>log|lin)")
+NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[-+]?[0-9]+)?|[-+]?(inf|nan)", re.IGNORECASE)
 MOST_ALPHAS = 10_000  # of a range
 RANGE_REMEDY = "write FIRST..LAST:Nlog or :Nlin, like 1e-4..1:13log, from 0 to 1; a log range starts above 0"
 LENGTHS = {"decay": 2, "end": 1, "once": 2}
@@ -71,8 +72,8 @@ def parse(text: Any) -> Schedule:
     if not rest:
         kind, rest = "constant", [kind]
     try:
-        numbers = tuple(float(number) for number in rest)
-    except ValueError:
+        numbers = tuple(float(NUMBER.fullmatch(number.strip())[0]) for number in rest)  # type: ignore[index]
+    except TypeError:
         raise AlphaError(f"alpha is {shortened(text)}", REMEDY) from None
     if kind not in ("constant", "list", *LENGTHS) or len(numbers) != LENGTHS.get(kind, len(numbers)):
         raise AlphaError(f"alpha is {shortened(text)}", REMEDY)

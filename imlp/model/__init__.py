@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from imlp.couplings.moves import Branch
+from imlp.couplings import Branch, Branching
 from imlp.errors import ArrayError, NonFiniteError
 from imlp.networks import Network
+from imlp.optimizers import Optimizer
 from imlp.spec import Shape, Spec
 
-RESTART = "adam.restart."  # how the names of restarts begin in files
+STATE = "optimizer."  # how the names of what belongs to the optimizer begin in files: `optimizer.first.conv1.weight`
+RESTART, STEP = f"{STATE}restart.", f"{STATE}step"
 BUFFER = "buffer:"  # how the names of buffers begin in files
 Arrays = dict[str, Any]  # by parameter name: numpy.ndarray in the reference, torch.Tensor in accel
 
@@ -23,19 +25,18 @@ Arrays = dict[str, Any]  # by parameter name: numpy.ndarray in the reference, to
 class Model:
     """A prior, or an I-MLP (`dense`): one, or `lanes` of them along a leading axis of every parameter.
 
-    The moments are Adam's, `step` is the number of steps taken. The verbs change a model in place.
+    `step` is the number of steps taken, `state` what the optimizer keeps, by its names. The verbs change it in place.
     """
 
     network: Network
     dense: bool
     lanes: int | None
     parameters: Arrays
-    first_moments: Arrays
-    second_moments: Arrays
+    state: dict[str, Arrays] = field(default_factory=dict)
     step: int = 0
     buffers: Arrays = field(default_factory=dict)  # what a step changes besides: running statistics of other models
     scratch: Arrays = field(default_factory=dict, repr=False)  # room that a backend keeps from step to step
-    restarts: dict[str, np.ndarray] = field(default_factory=dict)  # after which step Adam has started again, per lane
+    restarts: dict[str, np.ndarray] = field(default_factory=dict)  # after which step it has started again
     branches: tuple[Branch | None, ...] = ()  # one per lane; empty: no lane has a branch
 
     @classmethod
@@ -45,33 +46,37 @@ class Model:
         dense: bool,
         lanes: int | None,
         parameters: Arrays,
-        zeros_like: Any,
         branches: Sequence[Branch | None] = (),
     ) -> "Model":
-        """A model that has not been trained yet: no moments, no steps, gates at their start."""
-        first, second = ({name: zeros_like(p) for name, p in parameters.items()} for _ in range(2))
-        made = cls(network, dense, lanes, parameters, first, second, branches=tuple(branches))
+        """A model that has not been trained yet: no state, no steps, couplings' numbers at their start."""
+        made = cls(network, dense, lanes, parameters, branches=tuple(branches))
         if branches and len(branches) != (lanes or 1):
             raise ArrayError(f"{len(branches)} branches for {lanes or 1} lanes", "give one per lane, or None")
         for index, branch in enumerate(made.branches):
-            if branch is not None and branch.coupling == "gate":
-                own = made.lane(index).parameters
-                for layer in branch.layers:
-                    own[f"{layer}.gate"][...] = np.log(branch.gate / (1 - branch.gate))
+            if branch is None:
+                continue
+            for layer in branch.layers:
+                for name, value in branch.coupling.numbers(network.layer(layer).spec).items():
+                    made.lane(index).parameters[f"{layer}.{name}"][...] = value
         return made
 
     def weight_of(self, name: str, spec: Spec) -> Any:
-        """What the verbs take as the weight of a prior's layer: an array, or a mapping of several."""
-        return spec.unnamed({part: self.parameters[f"{name}.{part}"] for part in spec.parameters})
+        """What the verbs take as the weight of a prior's layer: an array, or a mapping of several.
+
+        In the noun's own shapes: torch has another for convolutions of one dimension.
+        """
+        arrays = {part: self.parameters[f"{name}.{part}"] for part in spec.parameters}
+        shapes = {part: own.shape for part, own in spec.parameters.items()}
+        return spec.unnamed(
+            {part: own if own.shape == shapes[part] else own.reshape(shapes[part]) for part, own in arrays.items()}
+        )
 
     def select(self, lanes: Sequence[int]) -> "Model":
-        """A new model of exactly these lanes, moments included."""
+        """A new model of exactly these lanes, the optimizer's state included."""
         chosen = lanes_chosen(self, lanes)
-        groups = (self.parameters, self.first_moments, self.second_moments, self.buffers)
-        parameters, first, second, buffers = (
-            {name: array[chosen] for name, array in group.items()} for group in groups
-        )
-        made = Model(self.network, self.dense, len(chosen), parameters, first, second, self.step, buffers)
+        groups = {key: {name: own[chosen] for name, own in group.items()} for key, group in self._groups.items()}
+        made = Model(self.network, self.dense, len(chosen), groups.pop(""), step=self.step, buffers=groups.pop(BUFFER))
+        made.state = groups
         made.restarts = {name: own[chosen] for name, own in self.restarts.items()}
         made.branches = tuple(self.branches[lane] for lane in chosen) if self.branches else ()
         return made
@@ -80,25 +85,37 @@ class Model:
         """One lane as a model of its own that shares its numbers, and the room for gradients."""
         if self.lanes is None:
             return self
-        groups = (self.parameters, self.first_moments, self.second_moments, self.buffers)
-        return self.as_lane(index, *({name: array[index, ...] for name, array in own.items()} for own in groups))
+        taken = {key: {name: own[index, ...] for name, own in group.items()} for key, group in self._groups.items()}
+        return self.as_lane(index, taken)
 
-    def as_lane(self, index: int, parameters: Arrays, first: Arrays, second: Arrays, buffers: Arrays) -> "Model":
+    def as_lane(self, index: int, groups: dict[str, Arrays]) -> "Model":
         """The same, made of its numbers: a backend may have its own way to take a stack apart."""
-        made = Model(self.network, self.dense, None, parameters, first, second, self.step, buffers, self.scratch)
+        parameters, buffers = groups.pop(""), groups.pop(BUFFER)
+        made = Model(self.network, self.dense, None, parameters, groups, self.step, buffers, self.scratch)
         made.restarts = {name: own[index : index + 1] for name, own in self.restarts.items()}
         made.branches = self.branches[index : index + 1]
         return made
 
-    def count_from(self, names: Iterable[str], step: int) -> None:
-        """Let Adam start again for these parameters of a model without lanes: its next step counts as the first."""
+    @property
+    def _groups(self) -> dict[str, Arrays]:
+        """All arrays that have a lane axis: the parameters, the buffers, and the optimizer's state."""
+        return {"": self.parameters, BUFFER: self.buffers, **self.state}
+
+    def keep_state(self, optimizer: Optimizer, zeros_like: Callable[[Any], Any]) -> None:
+        """Make place for what the optimizer keeps, where there is none yet."""
+        for group in optimizer.state:
+            if group not in self.state:
+                self.state[group] = {name: zeros_like(parameter) for name, parameter in self.parameters.items()}
+
+    def restart_optimizer(self, names: Iterable[str], step: int) -> None:
+        """Let it start again for these parameters of a model without lanes: its next step counts as the first."""
         for name in names:
-            self.first_moments[name][...] = 0
-            self.second_moments[name][...] = 0
+            for group in self.state.values():
+                group[name][...] = 0
             self.restarts[name][0] = step
 
     def allow_restarts(self, names: Iterable[str]) -> None:
-        """Make place for what `count_from` notes."""
+        """Make place for what `restart_optimizer` notes."""
         for name in names:
             self.restarts.setdefault(name, np.zeros(self.lanes or 1, np.int64))
 
@@ -106,6 +123,11 @@ class Model:
         """The branch of a layer of a model without lanes."""
         branch = self.branches[0] if self.branches else None
         return branch if branch is not None and layer in branch.layers else None
+
+    def parts_of(self, layer: str, coupling: Branching) -> Arrays:
+        """What the coupling makes a layer of, in a model without lanes, by the names of the parts."""
+        names = {part: f"{layer}.{part}" for part in coupling.parts(self.network.layer(layer).spec)}
+        return {part: self.parameters[name] for part, name in names.items() if name in self.parameters}
 
     @property
     def numbers(self) -> Arrays:
@@ -148,30 +170,30 @@ def lanes_chosen(model: Model, lanes: Sequence[int]) -> list[int]:
 
 
 def exported(model: Model, to_numpy: Callable[[Any], np.ndarray]) -> dict[str, np.ndarray]:
-    """Everything that it takes to resume exactly, by name: `conv1.weight`, ..., `adam.first.conv1.weight`, ...."""
+    """Everything that it takes to resume exactly, by name: `conv1.weight`, ..., `optimizer.first.conv1.weight`, ...."""
     return {name: np.array(array) for name, array in shared(model, to_numpy).items()}
 
 
 def shared(model: Model, to_numpy: Callable[[Any], np.ndarray]) -> dict[str, np.ndarray]:
     """The same without copies where possible: what changes the model changes these arrays."""
-    groups = {"": model.parameters, "adam.first.": model.first_moments, "adam.second.": model.second_moments}
-    groups[BUFFER] = model.buffers
+    state = {f"{STATE}{name}.": group for name, group in model.state.items()}
+    groups = {"": model.parameters, **state, BUFFER: model.buffers}
     arrays = {prefix + name: to_numpy(array) for prefix, group in groups.items() for name, array in group.items()}
     restarts = {RESTART + name: own for name, own in model.restarts.items()}
-    return arrays | {"adam.step": np.array(model.step)} | restarts
+    return arrays | {STEP: np.array(model.step)} | restarts
 
 
 def shapes_of(network: Network, *, dense: bool, branches: Sequence[Branch | None] = ()) -> dict[str, Shape]:
     """The shapes of all parameters by name; those of the branches come last."""
     shapes, there = dict(network.shapes(dense=dense)), [branch for branch in branches if branch is not None]
     for layer in network.layers if there else ():
-        own = [branch for branch in there if layer.name in branch.layers]
+        own = [branch.coupling for branch in there if layer.name in branch.layers]
         if own:
             parts = layer.spec.shapes().items()
             there_too = {part: shape for part, shape in parts if part != "bias" or f"{layer.name}.bias" in shapes}
             shapes |= {f"{layer.name}.prior.{part}": shape for part, shape in there_too.items()}
-        if any(branch.coupling == "gate" for branch in own):
-            shapes[f"{layer.name}.gate"] = ()
+        for coupling in own:
+            shapes |= {f"{layer.name}.{name}": np.shape(start) for name, start in coupling.numbers(layer.spec).items()}
     return shapes
 
 
@@ -185,8 +207,10 @@ def loaded(
 ) -> Model:
     """The model that `exported` wrote; every name and shape is checked against the network."""
     shapes, buffers = shapes_of(network, dense=dense, branches=branches), network.buffers(dense=dense)
-    prefixes = {"": shapes, "adam.first.": shapes, "adam.second.": shapes, BUFFER: buffers}
-    expected = {prefix + name for prefix, own in prefixes.items() for name in own} | {"adam.step"}
+    kept = dict.fromkeys(name.split(".")[1] for name in arrays if name.startswith(STATE))
+    states = [name for name in kept if name not in ("restart", "step")]
+    prefixes = {"": shapes, BUFFER: buffers, **{f"{STATE}{name}.": shapes for name in states}}
+    expected = {prefix + name for prefix, own in prefixes.items() for name in own} | {STEP}
     restarts = {name: arrays[RESTART + name] for name in shapes if RESTART + name in arrays}
     expected |= {RESTART + name for name in restarts}
     for name in sorted(expected - set(arrays)):
@@ -210,8 +234,9 @@ def loaded(
         except (TypeError, ValueError) as error:
             problem = f"{network.name}: an array does not hold numbers: {error}"
             raise ArrayError(problem, "give what export wrote") from error
-    parameters, first, second, others = groups
-    made = Model(network, dense, lanes, parameters, first, second, int(arrays["adam.step"]), others)
+    parameters, others, *kept_groups = groups
+    state = dict(zip(states, kept_groups, strict=True))
+    made = Model(network, dense, lanes, parameters, state, int(arrays[STEP]), others)
     for name, own in restarts.items():
         if np.shape(own) != (lanes or 1,):
             raise ArrayError(f"{network.name}: {RESTART}{name} has shape {np.shape(own)}", "give what export wrote")
@@ -221,13 +246,13 @@ def loaded(
 
 
 def not_finite(model: Model) -> dict[int, str]:
-    """The lanes (0 for a model without them) with a parameter or moment that is not finite, and its layer.
+    """The lanes (0 for a model without them) with a number that is not finite, and its layer.
 
     Of several layers the first one. One lane at a time, to save memory.
     """
     found: dict[int, str] = {}
-    moments = (model.first_moments, model.second_moments)
-    named = [(name, group[name]) for name in model.parameters for group in (model.parameters, *moments)]
+    groups = (model.parameters, *model.state.values())
+    named = [(name, group[name]) for name in model.parameters for group in groups]
     named += [(name, 1.0 * array) for name, array in model.buffers.items()]  # some of them are not numbers
     for name, array in named:
         for lane, own in enumerate([array] if model.lanes is None else array):

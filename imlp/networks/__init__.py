@@ -11,7 +11,7 @@ from collections.abc import Callable
 from inspect import signature
 from typing import Any
 
-from imlp.errors import OutsideError, known
+from imlp.errors import OutsideError, SpecError, known
 from imlp.networks.language import (
     Activation,
     DenseOnly,
@@ -26,9 +26,9 @@ from imlp.networks.language import (
     is_trained,
     walk,
 )
-from imlp.networks.outside import Outside, called, imported, is_outside
 from imlp.networks.paper import cnn, mixer, mlp1, mlp2
 from imlp.networks.resnet import resnet
+from imlp.plugins import Outside, called, imported, is_outside
 
 __all__ = [
     "NETWORKS",
@@ -74,8 +74,11 @@ def make(name: str, **options: Any) -> Network:
             )
         return network
     build = NETWORKS[known(name, NETWORKS, "network")]
-    for option in options:
-        known(option, signature(build).parameters, f"option of {name}")
+    parameters = signature(build).parameters
+    for option, value in options.items():
+        known(option, parameters, f"option of {name}")
+        if isinstance(parameters[option].default, bool) and not isinstance(value, bool):
+            raise SpecError(f"{option} is {value!r:.40}", "give true or false")
     return build(**options)
 
 

@@ -14,7 +14,7 @@ from typing import ClassVar, TypeAlias
 
 from imlp.errors import SpecError, did_you_mean, known
 from imlp.spec import Chain, Shape, Shared, Spec
-from imlp.spec.contract import check_noun
+from imlp.spec.base import check_noun
 
 Image = tuple[int, int, int]
 ACTIVATIONS = ("gelu", "relu", "none")

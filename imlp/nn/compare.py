@@ -7,18 +7,22 @@ import torch
 from torch import Tensor, nn
 
 from imlp.accel import measure, measure_random, project
+from imlp.accel.verbs import seen
 from imlp.errors import ModuleError
 from imlp.nn.choice import Layers
+from imlp.nn.dense import Dense
 from imlp.nn.find import undisturbed
-from imlp.nn.pairs import pairs, prior_numbers, project_bias, unwrapped
+from imlp.nn.pairs import of_layer, pairs, prior_numbers, project_bias, unwrapped
 from imlp.nn.table import Table
+from imlp.nn.weights import current, put, tie_of, ties
 
 
 @torch.no_grad()
 def project_(prior: nn.Module, model: nn.Module, *, layers: Layers = None, rest: bool = True) -> nn.Module:
     """Make `prior` the nearest one to a dense model, in place: layer by layer in least squares.
 
-    With `rest`, norms, heads and whatever else both have are copied as they are.
+    Kernel taps that never meet the image, which the dense form cannot see, keep their value. With `rest`, norms, heads
+    and whatever else both have are copied as they are. If a layer is refused, nothing has changed.
 
     >>> from imlp.nn import densify
     >>> prior = nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.Flatten())
@@ -26,23 +30,38 @@ def project_(prior: nn.Module, model: nn.Module, *, layers: Layers = None, rest:
     >>> torch.allclose(project_(other, model)[0].weight, prior[0].weight)
     True
     """
-    chosen = pairs(model, prior, layers)
-    for dense, own in chosen.values():
-        weight = getattr(own, "weight", None)
-        if weight is not None:
-            found = project(dense.weight.detach(), dense.spec)
-            assert found is not None
-            weight.copy_(found.view(weight.shape))
-        bias = getattr(own, "bias", None)
-        if bias is not None and dense.bias is not None:
-            bias.copy_(project_bias(dense.bias.detach(), dense.spec))
+    chosen, inner = pairs(model, prior, layers), unwrapped(prior)
+    before = {name: tensor.clone() for name, tensor in inner.state_dict().items()}
+    groups = ties(inner)
+    try:
+        for name, (dense, own) in chosen.items():
+            with of_layer(name):
+                if tied := tie_of(name, groups):
+                    raise ModuleError(f"its numbers are shared: they are {' and '.join(tied)}", "give each its own")
+                assert own is not None
+                _project_layer(own, dense)
+    except ModuleError:
+        inner.load_state_dict(before)
+        raise
     if rest:
         replaced = tuple(f"{name}." if name else "" for name in pairs(model, prior))
         theirs = unwrapped(model).state_dict()
-        for name, tensor in unwrapped(prior).state_dict().items():
+        for name, tensor in inner.state_dict().items():
             if not name.startswith(replaced) and name in theirs:
                 tensor.copy_(theirs[name])
     return prior
+
+
+def _project_layer(own: nn.Module, dense: Dense) -> None:
+    W, b = (current(dense, part) for part in ("weight", "bias"))
+    weight, bias = (current(own, part) for part in ("weight", "bias"))
+    assert W is not None
+    if weight is not None:
+        nearest = project(W, dense.spec)
+        (shown,) = seen(dense.spec, {"weight": torch.ones_like(nearest)}).values()  # 0: a tap without any entry
+        put(own, "weight", torch.where(shown.view(weight.shape) != 0, nearest.view(weight.shape).to(weight), weight))
+    if bias is not None:
+        put(own, "bias", torch.zeros_like(bias) if b is None else project_bias(b, dense.spec).to(bias))
 
 
 @torch.no_grad()
@@ -55,8 +74,10 @@ def bias_meter(model: nn.Module, prior: nn.Module | None = None, *, layers: Laye
     """
     table = Table()
     for name, (dense, own) in pairs(model, prior, layers).items():
-        weight = None if own is None else prior_numbers(own, dense.spec, like=dense.weight)[0]
-        found = {key: float(number) for key, number in measure(dense.weight.detach(), dense.spec, weight).items()}
+        W = current(dense, "weight")
+        assert W is not None
+        weight = None if own is None else prior_numbers(own, dense.spec, like=W)[0]
+        found = {key: float(number) for key, number in measure(W, dense.spec, weight).items()}
         of_random = {f"random_{part}": value for part, value in measure_random(dense.spec).items()}
         table[name] = {**found, **of_random}
     return table

@@ -89,7 +89,7 @@ class Dense(nn.Module):
         """The same function as the structured layer: `W = matrix(spec, weight)`, and its bias at every place."""
         made = cls(spec, in_shape, out_shape, bias=bias is not None, device="meta")
         W = zeros(*spec.matrix_shape, dtype=weight.dtype, device=weight.device)
-        made.weight = nn.Parameter(interpolate(W, spec, weight, 1.0, mode="add"))
+        made.weight = nn.Parameter(interpolate(W, spec, weight, 1.0, add=True))
         made.bias = None if bias is None else nn.Parameter(expand_bias(spec, bias))
         return made
 

@@ -1,6 +1,5 @@
 """A copy of a module in which the structured layers are dense ones."""
 
-import copy
 from typing import Any, Literal
 
 import torch
@@ -8,20 +7,22 @@ from torch import Tensor, nn
 
 from imlp import checks
 from imlp.errors import ModuleError, known
+from imlp.nn.check import check_same
 from imlp.nn.choice import Layers
 from imlp.nn.dense import Dense
-from imlp.nn.find import Found, Plan, find
+from imlp.nn.find import Found, Plan, a_parameter, example, find
 from imlp.nn.pairs import prior_numbers
 from imlp.nn.table import Table
+from imlp.nn.watch import copied
 from imlp.spec import Conv, Shape, Shared, Spec
 
 
 class TooLargeError(ModuleError):
     """A dense form that does not fit: with the sizes of all layers, and the fewest of them to leave out."""
 
-    def __init__(self, problem: str, remedy: str, table: Table):
-        super().__init__(problem, remedy)
-        self.table = table
+    def __init__(self, problem: str, left_out: list[str], table: Table):
+        super().__init__(problem, f"leave out {', '.join(left_out)}: layers={[f'!{name}' for name in left_out]}")
+        self.left_out, self.table = left_out, table
 
     def __str__(self) -> str:
         return f"{self.problem}\n{self.table}\n{self.remedy}"
@@ -35,6 +36,7 @@ def densify(
     init: Literal["random", "prior"] = "random",
     limit: int | None = None,
     generator: torch.Generator | None = None,
+    check: bool = True,
 ) -> nn.Module:
     """A copy of `module` in which every convolution, and every linear layer on more than one row, is `Dense`.
 
@@ -44,39 +46,54 @@ def densify(
     the layers that they replace, so that the copy is the same function. More than `limit` bytes (unless given, what is
     free) are refused before anything is allocated.
 
+    The copy is checked on a random batch (or the example) before it is returned: each layer against its spec, and with
+    `init="prior"` the whole output against the module's. What differs is refused by name. `check=False` skips that, and
+    saves a forward pass of both.
+
     >>> prior = nn.Sequential(nn.Conv2d(3, 4, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(36, 10))
     >>> densify(prior, (3, 8, 8), init="prior")[0].weight.shape
     torch.Size([36, 192])
     """
     known(init, ("random", "prior"), "init")
     plan = find(module, input_shape, layers)
-    return replaced(module, plan, init=init, limit=limit, generator=generator)
+    dense = replaced(module, plan, init=init, limit=limit, generator=generator)
+    if check and not a_parameter(module).is_meta:
+        check_same(module, dense, plan, example(module, input_shape, 1), same_output=init == "prior")
+    return dense
 
 
 def replaced(
     module: nn.Module, plan: Plan, *, init: str, limit: int | None = None, generator: torch.Generator | None = None
 ) -> nn.Module:
     """The copy that a plan describes."""
-    like = next((p for p in module.parameters() if p.is_floating_point()), torch.empty(0))
+    like = a_parameter(module)
     _check_room(plan, like, limit)
-    dense = copy.deepcopy(module)
+    instead: dict[nn.Module, nn.Module] = {}
     for layer in plan.layers:
         own = module.get_submodule(layer.name)
-        kind = next(own.parameters(recurse=False), like)
+        still = copied(own).eval()  # to read a weight that is computed may change the layer's buffers
+        kind = next(own.parameters(), like)
         shapes = (layer.in_shape, layer.out_shape)
         if init == "prior":
-            made = Dense.of_prior(layer.spec, *prior_numbers(own, layer.spec, like=kind), *shapes)
+            made = Dense.of_prior(layer.spec, *prior_numbers(_computed(still), layer.spec, like=kind), *shapes)
         else:
             options: dict[str, Any] = {"dtype": kind.dtype, "device": kind.device, "generator": generator}
             made = Dense(layer.spec, *shapes, bias=layer.bias, **options)
-        made.train(own.training)
-        if not layer.name:
-            return made
-        parent = dense.get_submodule(layer.name.rpartition(".")[0])
-        if isinstance(parent, nn.TransformerEncoderLayer):
+        for part, parameter in made.named_parameters():
+            numbers = [p for name, p in own.named_parameters() if part in name]
+            parameter.requires_grad_(not numbers or any(p.requires_grad for p in numbers))
+        if isinstance(module.get_submodule(layer.name.rpartition(".")[0]), nn.TransformerEncoderLayer):
             made.register_forward_pre_hook(_no_fast_path)
-        setattr(parent, layer.name.rpartition(".")[2], made)
-    return dense
+        instead[own] = made.train(own.training)
+    return copied(module, instead=instead)
+
+
+@torch.no_grad()
+def _computed(own: nn.Module) -> nn.Module:
+    """A layer after the hooks that compute its weight (`weight_norm`, `prune`), which has no others."""
+    for hook in own._forward_pre_hooks.values():
+        hook(own, ())
+    return own
 
 
 def _no_fast_path(module: nn.Module, args: Any) -> None:
@@ -121,6 +138,6 @@ def _check_room(plan: Plan, like: Tensor, limit: int | None) -> None:
     raise TooLargeError(
         f"the dense form takes {need / 1e6:,.0f} MB, but {'the limit is' if limit is not None else 'there are'} "
         f"{free / 1e6:,.0f} MB",
-        f"leave out {', '.join(left_out)}: layers={[f'!{name}' for name in left_out]}",
+        left_out,
         size_table(plan, itemsize),
     )

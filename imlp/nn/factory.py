@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from imlp.errors import ImlpError, ModuleError
-from imlp.networks.outside import imported
+from imlp.plugins import imported
 from imlp.spec import Shape
 
 
@@ -37,9 +37,9 @@ def make(
         torch.manual_seed(seed)
         try:
             module = value(**given)
-        except ImlpError:
+        except (ImlpError, KeyboardInterrupt):
             raise
-        except Exception as error:  # whatever the user's code raises
+        except BaseException as error:  # whatever the user's code raises
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             shown = ", ".join(f"{name}={value!r}" for name, value in given.items())
             problem = f"{reference} cannot be made with ({shown}): {reason:.200}"

@@ -1,26 +1,35 @@
-"""Which layers of a module have a dense form, found by one forward pass: their specs, shapes and sizes.
+"""Which layers of a module have a dense form, found by running a copy of it: their specs, shapes and sizes.
 
 The module is only a tree: what happens between its layers (residuals, norms, attention) is never looked at. A layer
-whose dense form would not be the same function is refused by name.
+whose dense form would not be the same function is refused by name. The copy runs without numbers where it can, on two
+sizes of batch, which tell the batch from all other axes.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from math import prod
+from operator import index
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.lazy import LazyModuleMixin
+from torch.nn.utils.prune import BasePruningMethod
+from torch.nn.utils.spectral_norm import SpectralNorm
+from torch.nn.utils.weight_norm import WeightNorm
 
+from imlp import checks
 from imlp.errors import ImlpError, ModuleError
 from imlp.nn.choice import Layers, choose
 from imlp.nn.same import UnevenConv
+from imlp.nn.watch import Calls, Watch, copied, in_a_line
+from imlp.nn.weights import tie_of, ties
 from imlp.spec import Conv, Shape, Shared, Spec
 
 KINDS = (nn.Conv2d, nn.Conv1d, nn.Linear, nn.AvgPool2d)
+WRAPPERS = {"DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule"}
+LARGEST_RESULT = 100  # times the input: what a module that needs numbers is expected to hold at a time
 
 
 @dataclass(frozen=True)
@@ -47,6 +56,7 @@ class Plan:
 
     layers: tuple[Found, ...]
     left: dict[str, str] = field(default_factory=dict)
+    pass_bytes: int = 0  # that the largest operation of a forward pass on three images holds
 
     @property
     def numbers(self) -> int:
@@ -62,53 +72,66 @@ def find(module: nn.Module, input_shape: Shape | Tensor, layers: Layers = None) 
     >>> found.name, found.spec.matrix_shape, found.out_shape
     ('0', (144, 192), (4, 6, 6))
     """
+    _refuse_wrapped(module)
     _refuse_lazy(module)
     candidates: dict[str, nn.Module] = {name: own for name, own in module.named_modules() if isinstance(own, KINDS)}
-    calls = _calls(module, _example(module, input_shape), candidates)
+    batches = [example(module, input_shape, more) for more in (0, 1)]
+    watches = _watched(module, batches)
+    calls = watches[0].calls
     chosen = choose(candidates, layers, [name for name, own in candidates.items() if _by_default(own, calls[name])])
     by_name = [layers] if isinstance(layers, str) else [] if layers is None or isinstance(layers, type) else layers
     left = {name: "never called in the forward pass" for name in chosen if not calls[name]}
     for name in left:
         if name in by_name:
-            raise _refusal(name, "it is never called in the forward pass", "")
-    _refuse_shared(module, candidates, [name for name in chosen if name not in left])
-    order = {name: n for n, name in enumerate(calls.order)}
-    found = [_found(name, candidates[name], calls[name], calls.batch) for name in chosen if name not in left]
+            raise refusal(name, "it is never called in the forward pass")
+    called = [name for name in chosen if name not in left]
+    _refuse_shared(module, called)
+    found = []
+    for name in called:
+        _refuse_hooks(name, candidates[name])
+        found.append(_found(name, candidates[name], len(batches[0]), *(watch.calls[name] for watch in watches)))
+        if readers := [watch.readers[name] for watch in watches if name in watch.readers]:
+            reason = f"its weight is read outside of it as well (by {readers[0]}), and a matrix would be read instead"
+            raise refusal(name, reason, "read another parameter there, or ")
     if not found:
         raise ModuleError("no layer of the module has a dense form", "it needs a convolution, or name other layers")
-    return Plan(tuple(sorted(found, key=lambda layer: order[layer.name])), left)
+    order = {name: n for n, name in enumerate(watches[0].order)}
+    pass_bytes = max(watch.most_bytes for watch in watches)
+    return Plan(tuple(sorted(found, key=lambda layer: order[layer.name])), left, pass_bytes)
 
 
-class _Calls(dict[str, list[tuple[Shape, Shape]]]):
-    """By layer: input and output shape of each call."""
-
-    batch: int
-    order: list[str]
-
-
-def _calls(module: nn.Module, example: Tensor, candidates: dict[str, nn.Module]) -> _Calls:
-    calls = _Calls({name: [] for name in candidates})
-    calls.batch, calls.order = len(example), []
-
-    def note(name: str, own: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        x = next(iter((*args, *kwargs.values())))
-        calls[name].append((tuple(x.shape), tuple(output.shape)))
-        calls.order.append(name)
-
-    hooks = [own.register_forward_hook(partial(note, name), with_kwargs=True) for name, own in candidates.items()]
+def _watched(module: nn.Module, batches: list[Tensor]) -> list[Watch]:
+    """A pass on each batch: without numbers, or where the module needs them with numbers, unless they are too many."""
     try:
-        with undisturbed(module), torch.no_grad():
-            module(example)
-    except ImlpError:
-        raise
+        return [_watch(copied(module, meta=True), torch.empty_like(batch, device="meta")) for batch in batches]
     except Exception as error:  # whatever the module's own code raises
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        problem = f"the module cannot take a batch of shape {tuple(example.shape)}: {reason:.200}"
-        raise ModuleError(problem, "give the shape of one image as the module takes it") from error
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return calls
+        device, batch = a_parameter(module).device, batches[0]
+        if device.type == "meta":
+            raise cannot_take(batch, error) from error
+        if LARGEST_RESULT * batch.nbytes > checks.free_memory(str(device)):
+            raise cannot_take(batch, error, ", or a smaller one: this one is too large to try with numbers") from error
+    watches = []
+    for batch in batches:
+        try:
+            watches.append(_watch(copied(module), filled(module, batch)))
+        except Exception as error:
+            raise cannot_take(batch, error) from error
+    return watches
+
+
+def _watch(module: nn.Module, batch: Tensor) -> Watch:
+    layers = {name: own for name, own in module.named_modules() if isinstance(own, KINDS)}
+    with undisturbed(module), torch.no_grad(), Watch(layers) as watch:
+        module(batch)
+    return watch
+
+
+def cannot_take(batch: Tensor, error: Exception, more: str = "") -> ImlpError:
+    """What the module's own code raises, in a line."""
+    if isinstance(error, ImlpError):
+        return error
+    problem = f"the module cannot take a batch of shape {tuple(batch.shape)}: {in_a_line(error)}"
+    return ModuleError(problem, f"give the shape of one image as the module takes it{more}")
 
 
 @contextmanager
@@ -126,42 +149,61 @@ def undisturbed(*modules: nn.Module) -> Iterator[None]:
             own.training = mode
 
 
-def _example(module: nn.Module, input_shape: Shape | Tensor) -> Tensor:
+def example(module: nn.Module, input_shape: Shape | Tensor, more: int = 0) -> Tensor:
+    """A batch of two, on the `meta` device, or the one that was given; with `more` examples."""
     if isinstance(input_shape, Tensor):
-        if len(input_shape) < 2:
+        if input_shape.ndim == 0 or len(input_shape) < 2:
             raise ModuleError("the example is a batch of one", "give at least two, so that the batch can be told apart")
-        return input_shape
+        return torch.cat([input_shape, input_shape[:more]])
     try:
-        shape = tuple(int(size) for size in input_shape)
+        shape = tuple(index(size) for size in input_shape)
+        if not shape or min(shape) < 1:
+            raise ValueError
+        return torch.empty(2 + more, *shape, dtype=a_parameter(module).dtype, device="meta")
     except (TypeError, ValueError):
-        raise ModuleError(f"input_shape is {input_shape!r}", "give (channels, height, width)") from None
-    like = next((p for p in module.parameters() if p.is_floating_point()), torch.empty(0))
-    return torch.zeros(2, *shape, dtype=like.dtype, device=like.device)
+        raise ModuleError(f"input_shape is {input_shape!r:.80}", "give (channels, height, width)") from None
+    except RuntimeError as error:  # more numbers than torch can count
+        raise ModuleError(f"input_shape is {input_shape!r:.80}: {in_a_line(error)}", "give a smaller one") from None
 
 
-def _by_default(own: nn.Module, calls: list[tuple[Shape, Shape]]) -> bool:
+def filled(module: nn.Module, batch: Tensor) -> Tensor:
+    """The batch with numbers: those it has, or random ones, the same in every call."""
+    if not batch.is_meta:
+        return batch
+    numbers = torch.randn(batch.shape, generator=torch.Generator().manual_seed(0))
+    return numbers.to(a_parameter(module).device, batch.dtype)
+
+
+def a_parameter(module: nn.Module) -> Tensor:
+    """One with the type and on the device of the module's numbers."""
+    return next((p for p in module.parameters() if p.is_floating_point()), torch.empty(0))
+
+
+def _by_default(own: nn.Module, calls: Calls) -> bool:
     """Convolutions, and linear layers that serve more than one row."""
     return isinstance(own, nn.Conv2d | nn.Conv1d) or (isinstance(own, nn.Linear) and any(len(x) > 2 for x, _ in calls))
 
 
-def _found(name: str, own: nn.Module, calls: list[tuple[Shape, Shape]], batch: int) -> Found:
+def _found(name: str, own: nn.Module, batch: int, calls: Calls, calls_of_one_more: Calls) -> Found:
+    """The layer by its calls with a batch, and with a batch of one more."""
     shapes = {x for x, _ in calls}
     if len(shapes) > 1:
         several = " and ".join(str(shape[1:]) for shape in sorted(shapes))
-        raise _refusal(name, f"it is called with different shapes, {several}", "")
+        raise refusal(name, f"it is called with different shapes, {several}")
     if len(calls) > 1:
-        raise _refusal(name, f"it is used {len(calls)} times, with one weight", "make a layer for each use, or ")
-    (x, y), *_ = calls
+        raise refusal(name, f"it is used {len(calls)} times, with one weight", "make a layer for each use, or ")
+    ((x, y),) = calls
     plain = next(kind for kind in KINDS if isinstance(own, kind))
     for method in ("forward", "_conv_forward"):
         if getattr(type(own), method, None) is not getattr(plain, method, None):
-            raise _refusal(name, f"its class {type(own).__name__} computes something else than {plain.__name__}", "")
-    if x[0] != batch or y[0] != batch or len(x) != len(y):
-        raise _refusal(name, f"the first axis of its input, {x}, is not the batch of {batch}", "")
+            raise refusal(name, f"its class {type(own).__name__} computes something else than {plain.__name__}")
+    one_more = [((batch + 1, *x[1:]), (batch + 1, *y[1:]))]
+    if (x[0], y[0]) != (batch, batch) or len(x) != len(y) or calls_of_one_more != one_more:
+        raise refusal(name, f"the first axis of its input, {x}, is not the batch of {batch}")
     try:
         spec = _spec(own, x[1:])
     except ModuleError as error:
-        raise _refusal(name, error.problem, "") from None
+        raise refusal(name, error.problem) from None
     return Found(name, plain.__name__, spec, x[1:], y[1:], getattr(own, "bias", None) is not None)
 
 
@@ -203,24 +245,48 @@ def _convolution(own: nn.Conv1d | nn.Conv2d, image: Shape) -> Spec:
     return Conv(image, own.out_channels, stride=stride, padding=padding, **geometry)  # type: ignore[arg-type]
 
 
+def _refuse_wrapped(module: nn.Module) -> None:
+    """What is no module, is spread over processes, or calls code that a copy would share with the original."""
+    if not isinstance(module, nn.Module):
+        raise ModuleError(f"the module is {module!r:.60}", "give a torch.nn.Module")
+    for name, own in module.named_modules():
+        shown = name or "the module"
+        if wrappers := WRAPPERS & {kind.__name__ for kind in type(own).__mro__}:
+            raise ModuleError(
+                f"{shown} is wrapped in {wrappers.pop()}, which holds on to the parameters that it was given",
+                "densify the module inside first, and wrap the dense form then",
+            )
+        if "forward" in vars(own):
+            raise ModuleError(
+                f"the forward of {shown} was replaced on the instance, and a copy would run the original's",
+                "remove it first (accelerate: remove_hook_from_module(module, recurse=True)), or put it into a class",
+            )
+
+
+def _refuse_hooks(name: str, own: nn.Module) -> None:
+    """Hooks that the dense layer would not have; those that only compute the weight are no loss."""
+    for kind in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"):
+        if any(
+            not isinstance(hook, WeightNorm | SpectralNorm | BasePruningMethod) for hook in getattr(own, kind).values()
+        ):
+            what = kind.strip("_").replace("_", " ").removesuffix("s")
+            raise refusal(name, f"it has a {what}", "remove the hook and add it to the dense layer, or ")
+
+
 def _refuse_lazy(module: nn.Module) -> None:
     for name, own in module.named_modules():
         if isinstance(own, LazyModuleMixin) and own.has_uninitialized_params():  # type: ignore[misc]
             raise ModuleError(f"{name} is lazy: it has no weight yet", "run a batch through the module first")
 
 
-def _refuse_shared(module: nn.Module, candidates: dict[str, nn.Module], chosen: list[str]) -> None:
+def _refuse_shared(module: nn.Module, chosen: list[str]) -> None:
     """Two names for one layer, or one weight in two places: the dense form has no such tie."""
-    names: dict[int, list[str]] = {}
-    for name, own in module.named_modules(remove_duplicate=False):
-        for part, parameter in own.named_parameters(recurse=False, remove_duplicate=False):
-            names.setdefault(id(parameter), []).append(f"{name}.{part}".lstrip("."))
+    groups = ties(module)
     for name in chosen:
-        for parameter in candidates[name].parameters(recurse=False):
-            if len(others := names[id(parameter)]) > 1:
-                raise _refusal(name, f"its weight is shared: it is {' and '.join(others)}", "give each its own, or ")
+        if others := tie_of(name, groups):
+            raise refusal(name, f"its weight is shared: it is {' and '.join(others)}", "give each its own, or ")
 
 
-def _refusal(name: str, reason: str, remedy: str) -> ModuleError:
+def refusal(name: str, reason: str, remedy: str = "") -> ModuleError:
     shown = name or "the module"
     return ModuleError(f"{shown} has no dense form: {reason}", f"{remedy}leave it out: layers=['!{name}']")

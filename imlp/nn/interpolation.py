@@ -1,63 +1,27 @@
 """The knob: moves the dense layers of a model towards those of its prior, in place.
 
-Nothing of the size of `W` is allocated. A coupling is a function of a pair of layers and alpha; `COUPLINGS` names them.
+The couplings are those of `imlp.couplings`. For the package's own, nothing of the size of `W` is allocated.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
 
 from imlp import checks
-from imlp.accel import expand_bias, interpolate, pull, pull_bias
+from imlp.accel import layer_verbs
+from imlp.couplings import COUPLINGS, AnyCoupling, Mixing, Move
+from imlp.couplings import coupling as coupling_of
 from imlp.couplings.schedule import Schedule, parse
-from imlp.errors import AlphaError, ModuleError, known
+from imlp.errors import AlphaError, ConfigError, ModuleError
+from imlp.model.mixing import move_part
 from imlp.nn.choice import Layers, matches
-from imlp.nn.pairs import Pair, pairs, prior_numbers, unwrapped
+from imlp.nn.pairs import Pair, of_layer, pairs, prior_numbers, unwrapped
+from imlp.nn.weights import current, is_computed, tie_of, ties
 
 AlphaOf = Callable[[int], float | None]
-
-
-class Knobs(NamedTuple):
-    """What a mixing does to a layer: its alpha, and for `self` that of sharing."""
-
-    alpha: float
-    sharing: float
-
-
-def _towards_prior(pair: Pair, alpha: float, biases: bool, *, keep: float) -> None:
-    """`W <- keep W + alpha matrix(w)`, and the bias likewise."""
-    dense, own = pair
-    assert own is not None
-    weight, bias = prior_numbers(own, dense.spec, like=dense.weight)
-    mode = "add" if keep == 1 else "interpolate"
-    interpolate(dense.weight.detach(), dense.spec, weight, alpha, mode=mode)
-    if biases and dense.bias is not None:
-        b = dense.bias.detach().mul_(keep)
-        if bias is not None:
-            b.add_(expand_bias(dense.spec, bias), alpha=alpha)
-
-
-def _interpolate(pair: Pair, knobs: Knobs, biases: bool) -> None:
-    _towards_prior(pair, knobs.alpha, biases, keep=1 - knobs.alpha)
-
-
-def _add(pair: Pair, knobs: Knobs, biases: bool) -> None:
-    _towards_prior(pair, knobs.alpha, biases, keep=1.0)
-
-
-def _self(pair: Pair, knobs: Knobs, biases: bool) -> None:
-    """`W <- W - locality (W - M * W) - sharing (M * W - Pi(W))`; the bias is shared or not."""
-    spec, b = pair.dense.spec, pair.dense.bias
-    pull(pair.dense.weight.detach(), spec, knobs.alpha, knobs.sharing)
-    if biases and b is not None:
-        pull_bias(b.detach(), spec, knobs.sharing)
-
-
-COUPLINGS: dict[str, Callable[[Pair, Knobs, bool], None]] = {"interpolate": _interpolate, "add": _add, "self": _self}
-WITHOUT_PRIOR = ("self",)
 
 
 class Interpolation:
@@ -67,7 +31,8 @@ class Interpolation:
       mixes; a function of the step, counted from 0; or a mapping from names, globs or types of the prior's layers to
       any of these, in which the first that matches counts, names before globs, and other layers are left alone
     - `coupling`: `"interpolate"`: `W <- (1 - alpha) W + alpha W_P`; `"add"`: `W <- W + alpha W_P`; `"self"`:
-      `W <- (1 - alpha) W + alpha Pi(W)` with the nearest prior `Pi(W)`, for which `prior` is None
+      `W <- (1 - alpha) W + alpha Pi(W)` with the nearest prior `Pi(W)`, for which `prior` is None; or a class or an
+      object derived from `imlp.couplings.Mixing`
     - `alpha_sharing`: of `self`, for what is local and not shared; `alpha` is then for what is not local
     - `optimizer`: its state of each parameter that was mixed is deleted, so that Adam starts again for it
     - `layers`: which of the dense layers, by name or glob
@@ -90,7 +55,7 @@ class Interpolation:
         prior: nn.Module | None,
         alpha: Any,
         *,
-        coupling: str = "interpolate",
+        coupling: AnyCoupling = "interpolate",
         every: int = 1,
         layers: Layers = None,
         biases: bool = True,
@@ -98,22 +63,39 @@ class Interpolation:
         alpha_sharing: Any = None,
         optimizer: torch.optim.Optimizer | None = None,
     ) -> None:
-        self.coupling = known(coupling, COUPLINGS, "coupling")
-        if prior is None and coupling not in WITHOUT_PRIOR:
-            raise ModuleError(f"coupling {coupling!r} needs a prior", f"give one, or use {', '.join(WITHOUT_PRIOR)}")
+        self.coupling = _mixing(coupling)
+        if prior is None and self.coupling.needs_prior:
+            raise ModuleError(f"coupling {self.coupling.name!r} needs a prior", "give one, or use self")
         for name, value in (("every", every), ("steps", 1 if steps is None else steps)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ModuleError(f"{name} is {value!r}", "give a whole number of at least 1")
         self.every, self.biases, self.steps = every, biases, steps
-        self.pairs = pairs(model, prior, layers)
+        self._given = unwrapped(model), None if prior is None else unwrapped(prior), layers
+        self.pairs = pairs(*self._given)
+        self._refuse_what_cannot_be_mixed()
         self.calls = 0
         own = {name: pair.dense if pair.own is None else pair.own for name, pair in self.pairs.items()}
         self._alphas = {name: given for name, given in self._by_layer(alpha, own).items() if given is not None}
-        if alpha_sharing is not None and coupling != "self":
-            raise ModuleError(f"alpha_sharing is for the coupling self, not {coupling}", "leave it out")
+        if alpha_sharing is not None and "alpha_sharing" not in self.coupling.knobs:
+            raise ModuleError(f"alpha_sharing is for the coupling self, not {self.coupling.name}", "leave it out")
         shared = {} if alpha_sharing is None else self._by_layer(alpha_sharing, own)
         self._sharing = {name: given for name, given in shared.items() if given is not None}
+        _check_optimizer(optimizer)
         self._has_two, self.optimizer = alpha_sharing is not None, optimizer
+
+    def _refuse_what_cannot_be_mixed(self) -> None:
+        groups = ties(self._given[0])
+        for name, (dense, own) in self.pairs.items():
+            with of_layer(name):
+                for part in ("weight", "bias"):
+                    if is_computed(dense, part):
+                        problem = f"the {part} of the dense layer is made of other parameters, which cannot be mixed"
+                        raise ModuleError(problem, "parametrise the prior instead, or remove the parametrization")
+                if tied := tie_of(name, groups):
+                    problem = f"its numbers are shared: they are {' and '.join(tied)}"
+                    raise ModuleError(problem, "give each its own, or they would be mixed twice")
+                if self.biases and own is not None and dense.bias is None and current(own, "bias") is not None:
+                    raise ModuleError("the prior has a bias, but the dense layer none", "give biases=False")
 
     def step(self) -> None:
         """Count a step of training, and mix if it is due."""
@@ -123,15 +105,28 @@ class Interpolation:
 
     @torch.no_grad()
     def _mix(self) -> None:
-        alphas, sharing = self.alphas, self._now(self._sharing) if self._has_two else self.alphas
+        now = pairs(*self._given)
+        if now != self.pairs:
+            names = [name for name in {**self.pairs, **now} if self.pairs.get(name) != now.get(name)]
+            raise ModuleError(f"replaced since the knob was made: {', '.join(names)}", "make a new knob")
+        alphas, sharing = self.alphas, self._now(self._sharing) if self._has_two else {}
         for name in dict.fromkeys((*alphas, *sharing)):
-            knobs, dense = Knobs(alphas.get(name, 0.0), sharing.get(name, 0.0)), self.pairs[name].dense
-            if any(knobs):
-                COUPLINGS[self.coupling](self.pairs[name], knobs, self.biases)
-                mixed = [dense.weight, dense.bias if self.biases else None]
-                for parameter in mixed:
-                    if self.optimizer is not None and parameter is not None:
-                        self.optimizer.state.pop(parameter, None)
+            second = (sharing.get(name, 0.0),) if self._has_two else ()
+            move = Move(self.coupling, (alphas.get(name, 0.0), *second), biases=self.biases)
+            if not move.is_idle:
+                self._move(self.pairs[name], move)
+
+    def _move(self, pair: Pair, move: Move) -> None:
+        dense = pair.dense
+        small: tuple[Any, Any] = (None, None)
+        if pair.own is not None and move.coupling.needs_prior:
+            small = prior_numbers(pair.own, dense.spec, like=dense.weight)
+        mixed = [dense.weight, dense.bias if move.biases else None]
+        for part, parameter, own in zip(("weight", "bias"), mixed, small, strict=True):
+            if parameter is not None:
+                move_part(move, part, layer_verbs, dense.spec, parameter.detach(), own)
+                if self.optimizer is not None:
+                    self.optimizer.state.pop(parameter, None)
 
     @property
     def alphas(self) -> dict[str, float]:
@@ -147,11 +142,16 @@ class Interpolation:
         return {"calls": self.calls}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.calls = int(state["calls"])
+        calls = state.get("calls") if isinstance(state, Mapping) and set(state) == {"calls"} else None
+        if isinstance(calls, bool) or not isinstance(calls, int) or calls < 0:
+            raise ModuleError(f"{state!r:.60} is not the state of a knob", "give what state_dict() returned")
+        self.calls = calls
 
     def _by_layer(self, alpha: Any, own: Mapping[str, nn.Module]) -> dict[str, AlphaOf | None]:
         if not isinstance(alpha, Mapping):
             return dict.fromkeys(own, self._function(alpha))
+        if not alpha:
+            raise AlphaError("alpha names no layer", f"give a number, or one for some of {', '.join(own)}")
         functions = {what: self._function(value) for what, value in alpha.items()}
         for what in alpha:
             if not any(matches(name, module, what) for name, module in own.items()):
@@ -182,12 +182,29 @@ class Interpolation:
         return None if over else schedule.at(n, times)
 
 
+def _mixing(coupling: AnyCoupling) -> Mixing:
+    try:
+        found = coupling_of(coupling)
+    except ConfigError as error:
+        raise ModuleError(error.problem, error.remedy) from error
+    if not isinstance(found, Mixing):
+        remedy = "use imlp.nn.couple, or relax_" if found.name in COUPLINGS else "derive it from imlp.couplings.Mixing"
+        raise ModuleError(f"coupling {found.name!r} has no alpha", remedy)
+    return found
+
+
+def _check_optimizer(optimizer: Any) -> None:
+    """Refuse what has no state by parameter; wrappers around an optimizer have one, too."""
+    if optimizer is not None and not isinstance(getattr(optimizer, "state", None), MutableMapping):
+        raise ModuleError(f"optimizer is {optimizer!r:.60}", "give the torch.optim.Optimizer itself, or leave it out")
+
+
 def interpolate_(
     model: nn.Module,
     prior: nn.Module | None,
     alpha: Any,
     *,
-    coupling: str = "interpolate",
+    coupling: AnyCoupling = "interpolate",
     layers: Layers = None,
     biases: bool = True,
 ) -> nn.Module:
@@ -210,6 +227,7 @@ def relax_(model: nn.Module, prior: nn.Module, *, optimizer: torch.optim.Optimiz
     >>> torch.allclose(model(x), prior(x), atol=1e-6)
     True
     """
+    _check_optimizer(optimizer)
     knob = Interpolation(model, prior, 1)
     dense = {id(tensor) for pair in knob.pairs.values() for tensor in pair.dense.parameters()}
     knob.step()

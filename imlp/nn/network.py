@@ -18,11 +18,12 @@ from torch import Tensor, nn
 from imlp import reference
 from imlp.errors import ConfigError, ModuleError, known
 from imlp.networks import Layer
-from imlp.networks.outside import imported
 from imlp.nn.densify import replaced
 from imlp.nn.factory import make
 from imlp.nn.find import Plan, find, undisturbed
 from imlp.nn.pairs import prior_numbers
+from imlp.nn.weights import is_computed
+from imlp.plugins import imported
 from imlp.spec import Shape
 
 SEED = "imlp.seed"  # a buffer beside the module's own: what the random numbers of its forward pass are drawn from
@@ -51,9 +52,15 @@ class ModuleNetwork:
     def _refuse_untrained(module: nn.Module, plan: Plan) -> None:
         for found in plan.layers:
             own = module.get_submodule(found.name)
-            weight = getattr(own, "weight", None)
             if not found.name:
                 raise ModuleError(f"the model is a single {found.kind}", "put it into a torch.nn.Sequential")
+            for part in ("weight", "bias"):
+                if is_computed(own, part):
+                    problem = f"the {part} of {found.name} is made of other parameters, which the trainer cannot mix"
+                    raise ModuleError(
+                        problem, f"remove the parametrization, or leave it out: --densify '!{found.name}'"
+                    )
+            weight = getattr(own, "weight", None)
             if weight is None or not weight.requires_grad:
                 raise ModuleError(f"{found.name} is not trained, so there is nothing to mix in", "leave it out")
 

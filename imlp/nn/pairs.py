@@ -1,15 +1,21 @@
 """The dense layers of a model beside the layers of its prior, by name; and the small numbers of a prior's layer."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from math import prod
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
 from imlp.accel import adjoint_bias
-from imlp.errors import ModuleError
+from imlp.errors import ImlpError, ModuleError
 from imlp.nn.choice import Layers, choose
 from imlp.nn.dense import Dense
-from imlp.spec import Spec
+from imlp.nn.find import KINDS, _spec
+from imlp.nn.weights import current
+from imlp.spec import Shared, Spec
+
+MADE_OF = "give the module that was densified"
 
 
 class Pair(NamedTuple):
@@ -33,10 +39,37 @@ def pairs(model: nn.Module, prior: nn.Module | None, layers: Layers = None) -> d
         if prior is not None:
             if own is None or isinstance(own, Dense):
                 what = "no layer" if own is None else "a dense layer"
-                raise ModuleError(f"the prior has {what} {name or 'there'}", "give the module that was densified")
-            prior_numbers(own, layer.spec, like=layer.weight)
+                raise ModuleError(f"the prior has {what} {name or 'there'}", MADE_OF)
+            with of_layer(name):
+                _check_geometry(own, layer)
         found[name] = Pair(layer, own)
     return found
+
+
+@contextmanager
+def of_layer(name: str) -> Iterator[None]:
+    """Say in a refusal which layer it is about."""
+    try:
+        yield
+    except ModuleError as error:
+        raise ModuleError(f"layer {name}: {error.problem}" if name else error.problem, error.remedy) from error
+
+
+def _check_geometry(own: nn.Module, dense: Dense) -> None:
+    """Refuse a layer of the prior whose matrix is not of the family that the dense layer was made for."""
+    plain = next((kind for kind in KINDS if isinstance(own, kind)), None)
+    methods = ("forward", "_conv_forward")
+    if plain is None or any(getattr(type(own), each, None) is not getattr(plain, each, None) for each in methods):
+        raise ModuleError(f"{type(own).__name__} is not the layer of {dense.spec}", MADE_OF)
+    rows = isinstance(own, nn.Linear) and isinstance(dense.spec, Shared)  # a linear layer takes any number of them
+    try:
+        spec = _spec(own, (dense.spec.rows, own.in_features) if rows else dense.in_shape)  # type: ignore
+    except ImlpError as error:
+        raise ModuleError(f"the prior's {own} is not the layer of {dense.spec}: {error.problem}", MADE_OF) from error
+    if spec != dense.spec:
+        raise ModuleError(f"the prior has {spec}, but the model {dense.spec}", MADE_OF)
+    for part in ("weight", "bias"):
+        current(own, part)  # which refuses what it cannot compute
 
 
 def unwrapped(module: nn.Module) -> nn.Module:
@@ -54,12 +87,10 @@ def prior_numbers(own: nn.Module, spec: Spec, *, like: Tensor) -> tuple[Tensor, 
     """Weight and bias of a structured layer, with the shapes of its spec and the type and device of `like`."""
     if isinstance(own, nn.AvgPool2d):
         return averages(own, spec, like), None
-    weight, bias = (getattr(own, part, None) for part in ("weight", "bias"))
-    fits = isinstance(weight, Tensor) and weight.numel() == prod(spec.weight_shape or ())
-    if not fits or weight is None:
-        raise ModuleError(f"{type(own).__name__} is not the layer of {spec}", "give the module that was densified")
-    small = weight.detach().reshape(spec.weight_shape or ())
-    return small.to(like), None if bias is None else bias.detach().to(like)
+    weight, bias = (current(own, part) for part in ("weight", "bias"))
+    if weight is None or weight.numel() != prod(spec.weight_shape or ()):
+        raise ModuleError(f"{type(own).__name__} is not the layer of {spec}", MADE_OF)
+    return weight.reshape(spec.weight_shape or ()).to(like), None if bias is None else bias.to(like)
 
 
 def averages(pool: nn.AvgPool2d, spec: Any, like: Tensor) -> Tensor:

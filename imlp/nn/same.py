@@ -61,6 +61,17 @@ class UnevenConv(Spec):
         return self.conv.bias_shape
 
     @property
+    def nnz(self) -> int:
+        """Counted by axis: a window meets a pixel from where a tap first lies on the image to where it last does."""
+        taps = 1
+        for size, kernel, before, gap, n_out in zip(
+            self.image[1:], self.kernel, self.before, self.dilation, self.out_shape[1:], strict=True
+        ):
+            shifts = [gap * tap - before for tap in range(kernel)]
+            taps *= sum(max(0, min(n_out, size - shift) - max(0, -shift)) for shift in shifts)
+        return self.out_channels * (self.image[0] // self.groups) * taps
+
+    @property
     def bias_index(self) -> Sequence[int] | np.ndarray:
         return self.conv.bias_index
 

@@ -5,6 +5,7 @@ the gradients and torch's fused kernel takes the steps of Adam. Each lane is com
 random numbers of a step (dropout) depend on the seed and the step only: a run resumes exactly.
 """
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -18,33 +19,40 @@ from imlp.accel import (
     adjoint_bias,
     apply,
     batch,
+    computing,
     describe,
     expand_bias,
     interpolate,
+    interpolate_bias,
+    layer_verbs,
     matrix,
+    measure,
     measure_random,
+    mix,
     place,
     project,
     pull,
     pull_bias,
+    relax,
     to_numpy,
+    weight,
 )
-from imlp.accel import measure as measure_weight
-from imlp.accel.adam import adam
 from imlp.accel.lanes import aligned, joined, one_by_one
-from imlp.accel.mixing import Mixing, inject, mix
-from imlp.accel.network import relax, weight
+from imlp.accel.network import STEPS
 from imlp.accel.verbs import check_tensor
-from imlp.couplings.moves import Branch, Moves
+from imlp.couplings import Branch, Branching, Moves, prior_weight
 from imlp.errors import ArrayError, BackendError, NonFiniteError
 from imlp.model import Model, batch_fits, exported, lanes_fit, loaded, refuse_non_finite, shapes_of
+from imlp.model.mixing import move_lane, prepare
+from imlp.nn.branches import of_parts
 from imlp.nn.network import SEED, ModuleNetwork, stream
+from imlp.optimizers import ADAM, Optimizer
 from imlp.spec import Spec
 
 __all__ = [
-    "adjoint", "adjoint_bias", "apply", "batch", "describe", "evaluate", "expand_bias", "export", "forward", "init",
-    "inject", "interpolate", "loss_and_grads", "matrix", "measure", "measure_random", "mix", "place", "project", "pull",
-    "pull_bias", "relax", "restore", "select", "to_numpy", "train_step", "weight",
+    "adjoint", "adjoint_bias", "apply", "batch", "computing", "describe", "evaluate", "expand_bias", "export",
+    "forward", "init", "interpolate", "interpolate_bias", "loss_and_grads", "matrix", "measure", "measure_random",
+    "mix", "place", "project", "pull", "pull_bias", "relax", "restore", "select", "to_numpy", "train_step", "weight",
 ]  # fmt: skip
 
 Watch = Callable[[str, Tensor], None]
@@ -90,12 +98,13 @@ def init(
 
     parameters = {name: stack(name, shape) for name, shape in network.shapes(dense=dense).items()}
     if any(branches):
-        drawn = network.made(seed=seed, dense=False).state_dict() | {"gate": torch.zeros(())}
+        drawn = network.made(seed=seed, dense=False).state_dict()
         for name, shape in shapes_of(network, dense=dense, branches=branches).items():
             if name not in parameters:
-                own = drawn[name.replace(".prior.", ".") if ".prior." in name else "gate"].to(where, kind).view(shape)
+                first = drawn[name.replace(".prior.", ".")] if ".prior." in name else torch.zeros(shape)
+                own = first.to(where, kind).view(shape)
                 parameters[name] = own.clone() if lanes is None else own.repeat(lanes, *[1] * own.ndim)
-    model = Model.start(network, dense, lanes, parameters, torch.zeros_like, branches)
+    model = Model.start(network, dense, lanes, parameters, branches)
     model.buffers = {name: stack(name, shape) for name, shape in network.buffers(dense=dense).items()}
     return _laid_out(model)
 
@@ -133,15 +142,13 @@ def train_step(
     x: Tensor,
     y: Tensor,
     *,
-    lr: float = 1e-4,
-    betas: tuple[float, float] = (0.9, 0.999),
-    eps: float = 1e-8,
+    optimizer: Optimizer = ADAM,
     compile: bool = False,
     check: bool = False,
     prior: Model | None = None,
     moves: Moves | None = None,
 ) -> Tensor:
-    """One step of Adam on one batch, in place; returns the loss before it, a number or `(L,)`, still on its device.
+    """One step on one batch, in place; returns the loss before it, a number or `(L,)`, still on its device.
 
     `moves` are those of `mix`, done after all updates. `check` refuses a loss that is not finite before
     anything is changed, running statistics included.
@@ -149,8 +156,10 @@ def train_step(
     if compile:
         raise BackendError("the step of a PyTorch model is not compiled", "leave out --compile")
     _check(model, x, y)
-    mixing = Mixing(model, prior, moves, step=model.step + 1) if moves else None
+    if moves:
+        prepare(model, prior, moves)
     kept = _copied(model.buffers) if check else {}
+    model.keep_state(optimizer, torch.zeros_like)
     lanes = one_by_one(model)
     pairs = [_loss(lane, x, y) for lane in lanes]
     loss = joined(model, [own.detach() for own, _ in pairs])
@@ -163,12 +172,11 @@ def train_step(
     for lane in lanes:
         grads = _gradients(*pairs.pop(0))
         with torch.no_grad():
-            adam(lane, grads, lr=lr, betas=betas, eps=eps)
-    if mixing is not None:  # not before: autograd counts changes of the whole stack
-        with torch.no_grad():
-            for index, lane in enumerate(lanes):
-                mixing.move(lane, index)
+            STEPS[type(optimizer)](lane, grads, optimizer)
     model.step += 1
+    with torch.no_grad():
+        for index, lane in enumerate(lanes if moves else ()):  # not before: autograd counts changes of the whole stack
+            move_lane(layer_verbs, lane, index, prior, moves or {}, step=model.step)
     return loss
 
 
@@ -190,18 +198,13 @@ def evaluate(model: Model, x: Tensor, y: Tensor, *, batch: int = 1000) -> tuple[
     return joined(model, counts), joined(model, totals)
 
 
-def measure(dense: Tensor, spec: Spec, weight: Tensor | None = None) -> dict[str, Tensor]:
-    """The bias meter; a convolution of one dimension may have its weight in the shape that torch gives it."""
-    return measure_weight(dense, spec, None if weight is None else weight.reshape(spec.weight_shape or ()))
-
-
 def select(model: Model, lanes: Sequence[int]) -> Model:
     """A new model of exactly these lanes, moments and running statistics included."""
     return _laid_out(model.select(lanes))
 
 
 def export(model: Model) -> dict[str, Any]:
-    """Everything that it takes to resume exactly, as NumPy arrays: parameters, buffers, Adam's moments, the step."""
+    """Everything that it takes to resume exactly, as NumPy arrays: parameters, buffers, state, the step."""
     return exported(model, to_numpy)
 
 
@@ -255,11 +258,12 @@ def _call(lane: Model, parameters: Mapping[str, Tensor], x: Tensor, *, training:
 
 @contextmanager
 def _with_branches(module: nn.Module, lane: Model, parameters: Mapping[str, Tensor]) -> Iterator[None]:
-    """Add what the prior's part of a layer computes, where the lane has a branch: `pathway` or `gate`."""
+    """Let the lane's layers that are made of parts compute with all of them."""
     hooks = []
     for layer in lane.network.layers if lane.branches else ():
         if (branch := lane.branch_of(layer.name)) is not None:
-            hook = partial(_both, layer.name, layer.spec, parameters, branch.coupling == "gate")
+            parts = dataclasses.replace(lane, parameters=dict(parameters)).parts_of(layer.name, branch.coupling)
+            hook = partial(_with_all_parts, layer.spec, branch.coupling, parts)
             hooks.append(module.get_submodule(layer.name).register_forward_hook(hook, with_kwargs=True))
     try:
         yield
@@ -268,22 +272,23 @@ def _with_branches(module: nn.Module, lane: Model, parameters: Mapping[str, Tens
             each.remove()
 
 
-def _both(
-    name: str,
+def _with_all_parts(
     spec: Spec,
-    parameters: Mapping[str, Tensor],
-    gated: bool,
+    coupling: Branching,
+    parts: Mapping[str, Tensor],
     dense: nn.Module,
     args: tuple[Tensor, ...],
     kwargs: Mapping[str, Tensor],
     y_u: Tensor,
 ) -> Tensor:
-    """What a layer of two parts computes, from what its dense part has: a hook, after those that it is bound to."""
+    """What a layer of several parts computes, from what its dense part has: a hook, after those that it is bound to."""
     (x,) = (*args, *kwargs.values())  # a module may name its input
-    w = spec.unnamed({part: parameters[f"{name}.prior.{part}"] for part in spec.parameters})
-    y_w = apply(spec, w, parameters.get(f"{name}.prior.bias"), x.reshape(-1, spec.matrix_shape[1]))
-    y_w = y_w.view(y_u.shape)
-    return torch.lerp(y_u, y_w, torch.sigmoid(parameters[f"{name}.gate"])) if gated else y_w + y_u
+    x = x.reshape(-1, spec.matrix_shape[1])
+
+    def prior() -> Tensor:
+        return apply(spec, prior_weight(spec, parts), parts.get("prior.bias"), x).view(y_u.shape)
+
+    return of_parts(coupling, spec, parts, x, y_u, prior)
 
 
 def _skeleton(lane: Model) -> nn.Module:

@@ -8,9 +8,25 @@ this one.
 from typing import TYPE_CHECKING
 
 from imlp.reference.augment import batch
-from imlp.reference.meter import measure, measure_random
-from imlp.reference.mixing import inject, mix
+from imlp.reference.layer_verbs import (
+    adjoint,
+    adjoint_bias,
+    apply,
+    expand_bias,
+    interpolate,
+    interpolate_bias,
+    matrix,
+    measure,
+    measure_random,
+    place,
+    project,
+    pull,
+    pull_bias,
+    to_numpy,
+)
+from imlp.reference.mixing import mix
 from imlp.reference.network import (
+    computing,
     evaluate,
     export,
     forward,
@@ -22,31 +38,20 @@ from imlp.reference.network import (
     train_step,
     weight,
 )
-from imlp.reference.pulling import pull, pull_bias
-from imlp.reference.verbs import (
-    adjoint,
-    adjoint_bias,
-    apply,
-    expand_bias,
-    interpolate,
-    matrix,
-    place,
-    project,
-    to_numpy,
-)
 
 __all__ = [
     "adjoint",
     "adjoint_bias",
     "apply",
     "batch",
+    "computing",
     "evaluate",
     "expand_bias",
     "export",
     "forward",
     "init",
-    "inject",
     "interpolate",
+    "interpolate_bias",
     "loss_and_grads",
     "matrix",
     "measure",

@@ -9,14 +9,15 @@ p <- p - lr (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps)          t = 1
 import numpy as np
 
 from imlp.model import Model
+from imlp.optimizers import Adam
 
 
-def adam(model: Model, grads: dict[str, np.ndarray], *, lr: float, betas: tuple[float, float], eps: float) -> None:
-    """One step on every parameter of the model."""
-    (beta1, beta2), model.step = betas, model.step + 1
+def adam(model: Model, grads: dict[str, np.ndarray], settings: Adam) -> None:
+    """The next step on the parameters that `grads` names; the model does not count it."""
+    lr, beta1, beta2, eps = settings.lr, settings.beta1, settings.beta2, settings.eps
     for name, g in grads.items():
-        p, m, v = model.parameters[name], model.first_moments[name], model.second_moments[name]
-        t = model.step if name not in model.restarts else _per_lane(model, model.step - model.restarts[name], p)
+        p, m, v = model.parameters[name], model.state["first"][name], model.state["second"][name]
+        t = model.step + 1 if name not in model.restarts else _per_lane(model, model.step + 1 - model.restarts[name], p)
         if model.branches:
             decays = np.array([branch.decay(name) if branch is not None else 0.0 for branch in model.branches])
             g = g + _per_lane(model, decays, p) * p

@@ -12,7 +12,7 @@ import numpy as np
 
 from imlp.reference.verbs import adjoint, adjoint_bias, expand_bias, linear_map, matrix
 from imlp.spec import Spec
-from imlp.spec.linear_map import flat
+from imlp.spec.base import flat
 
 Gradients = dict[str, np.ndarray]
 Backward = Callable[[np.ndarray], tuple[np.ndarray, Gradients]]
@@ -134,8 +134,3 @@ def cross_entropy(logits: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.nda
     gradient = np.exp(log_softmax)
     gradient[..., n, y] -= 1
     return -np.ascontiguousarray(log_softmax[..., n, y]), gradient  # in order: a sum rounds alike for any lanes
-
-
-def sigmoid(a: Any) -> Any:
-    """`1 / (1 + exp(-a))`."""
-    return 1 / (1 + np.exp(-a))

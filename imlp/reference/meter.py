@@ -6,7 +6,8 @@
 `Pi W = matrix(project(W))` is the part of `W` in the prior's subspace. `M` is 1 where a prior's matrix can differ from
 zero, so `M * W` is local but free to differ from place to place. `Pi W`, `M * W - Pi W` and `W - M * W` are orthogonal,
 and each part is given as a share of `|W|^2`: a prior layer is all shared, and a matrix of independent random numbers
-holds as much of each as `measure_random` says. The distance is that of the shared part from the prior's own weight `w`.
+holds as much of each as `measure_random` says. The distance is that of the shared part from the prior's own weight `w`,
+of which only the numbers that its matrix shows are counted: a kernel tap that never meets the image has no effect.
 The paper sets alpha and never measures what comes of it.
 """
 
@@ -19,7 +20,7 @@ from scipy import sparse
 from imlp import checks
 from imlp.reference.verbs import linear_map, matrix, project
 from imlp.spec import Spec
-from imlp.spec.linear_map import flat, split
+from imlp.spec.base import flat, split
 from imlp.spec.meter import PARTS, random_parts
 
 
@@ -45,9 +46,9 @@ def measure(dense: Any, spec: Spec, weight: Any = None) -> dict[str, np.ndarray]
     parts = {part: np.array(square / np.square(dense).sum()) for part, square in zip(PARTS, squares, strict=True)}
     if weight is None:
         return parts
-    own = flat(checks.arrays_fit(spec, weight))
-    distance = np.linalg.norm(flat(spec.named(found)) - own) / np.linalg.norm(own)
-    return {**parts, "distance": np.array(distance)}
+    own = linear_map(spec).seen(flat(checks.arrays_fit(spec, weight)))
+    scale = np.linalg.norm(own) if linear_map(spec).rank else 1.0  # without entries no two priors differ
+    return {**parts, "distance": np.array(np.linalg.norm(flat(spec.named(found)) - own) / scale)}
 
 
 def measure_random(spec: Spec) -> dict[str, float]:

@@ -3,24 +3,34 @@
 Nothing here knows a particular network: `Network.operations` says what to do, `operations` how.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from imlp import checks
-from imlp.couplings.moves import Branch, Moves
+from imlp.couplings import RELAX, Branch, Moves, Replacing
 from imlp.errors import ArrayError
 from imlp.init import network_parameters
 from imlp.model import Model, batch_fits, exported, lanes_fit, loaded, refuse_non_finite
-from imlp.model.relax import with_prior_as_lane
+from imlp.model.mixing import move_lane, prepare
+from imlp.model.relax import with_lane_of_prior
 from imlp.networks import Network
+from imlp.optimizers import ADAM, Adam, Optimizer
+from imlp.reference import layer_verbs
 from imlp.reference import layers as ops
 from imlp.reference.adam import adam
-from imlp.reference.mixing import mix
 from imlp.reference.operations import Watch, run
-from imlp.reference.verbs import expand_bias, matrix
+
+STEPS: dict[type[Optimizer], Callable[..., None]] = {Adam: adam}  # how each optimizer takes a step
+
+
+@contextmanager
+def computing(*, threads: int = 0, deterministic: bool = False, products: str = "full") -> Iterator[None]:
+    """Nothing is set: NumPy computes in float64, in the same order each time, on the threads it was started with."""
+    yield
 
 
 def init(
@@ -46,7 +56,7 @@ def init(
     parameters = network_parameters(network, dense=dense, seed=seed, branches=branches)
     if lanes is not None:
         parameters = {name: np.stack([value] * lanes) for name, value in parameters.items()}
-    return Model.start(network, dense, lanes, parameters, lambda parameter: np.zeros(parameter.shape), branches)
+    return Model.start(network, dense, lanes, parameters, branches)
 
 
 def forward(model: Model, x: Any, *, watch: Watch | None = None) -> np.ndarray:
@@ -68,15 +78,13 @@ def train_step(
     x: Any,
     y: Any,
     *,
-    lr: float = 1e-4,
-    betas: tuple[float, float] = (0.9, 0.999),
-    eps: float = 1e-8,
+    optimizer: Optimizer = ADAM,
     compile: bool = False,
     check: bool = False,
     prior: Model | None = None,
     moves: Moves | None = None,
 ) -> Any:
-    """One step of Adam on one batch, in place; returns the loss before it, a number or `(L,)`.
+    """One step of the optimizer on one batch, in place; returns the loss before it, a number or `(L,)`.
 
     `moves` are those of `mix`, done after it. `check` refuses a loss that is not finite before anything is changed.
     """
@@ -85,9 +93,13 @@ def train_step(
     loss, grads = loss_and_grads(model, x, y)
     if check:
         refuse_non_finite(model, x, loss, forward, np.asarray)
-    adam(model, grads, lr=lr, betas=betas, eps=eps)
+    model.keep_state(optimizer, np.zeros_like)
+    STEPS[type(optimizer)](model, grads, optimizer)
+    model.step += 1
     if moves:
-        mix(model, prior, moves)
+        prepare(model, prior, moves)
+        for index in range(model.lanes or 1):
+            move_lane(layer_verbs, model.lane(index), index, prior, moves, step=model.step)
     return loss
 
 
@@ -109,7 +121,9 @@ def select(model: Model, lanes: Sequence[int]) -> Model:
     return model.select(lanes)
 
 
-def relax(prior: Model, lanes: Model | None, branches: Sequence[Branch | None] = ()) -> Model:
+def relax(
+    prior: Model, lanes: Model | None, branches: Sequence[Branch | None] = (), coupling: Replacing = RELAX
+) -> Model:
     """The lanes and, as the last one, a lane that is the prior: trunk, head and norms. Adam starts again for it.
 
     `branches` are those of all lanes, if any lane has one.
@@ -118,28 +132,24 @@ def relax(prior: Model, lanes: Model | None, branches: Sequence[Branch | None] =
     def join(stack: np.ndarray | None, lane: np.ndarray) -> np.ndarray:
         return np.array(lane[None] if stack is None else np.concatenate([stack, lane[None]]))
 
-    dense: Any = partial(matrix, layout="dense")
-    return with_prior_as_lane(
-        prior, lanes, branches, matrix=dense, expand_bias=expand_bias, zeros=np.zeros, joined=join
-    )
+    return with_lane_of_prior(prior, lanes, branches, coupling, verbs=layer_verbs, zeros=np.zeros, joined=join)
 
 
 def weight(model: Model, layer: str) -> np.ndarray:
-    """The matrix that a layer of the I-MLP computes with, `(M_out, M_in)` or `(L, M_out, M_in)`; branches added up."""
+    """The matrix that a layer of the I-MLP computes with, `(M_out, M_in)` or `(L, M_out, M_in)`."""
     W: np.ndarray = model.parameters[f"{layer}.weight"].copy()
     spec = model.network.layer(layer).spec
     for index in range(len(model.branches)):
         lane, place = model.lane(index), ... if model.lanes is None else index
         branch = lane.branch_of(layer)
         if branch is not None:
-            g = ops.sigmoid(lane.parameters[f"{layer}.gate"]) if branch.coupling == "gate" else None
-            W_P = matrix(spec, lane.weight_of(f"{layer}.prior", spec), layout="dense")
-            W[place] = W_P + W[place] if g is None else g * W_P + (1 - g) * W[place]
+            parts = lane.parts_of(layer, branch.coupling)
+            W[place] = branch.coupling.call("made", layer_verbs, spec, parts)[0]
     return W
 
 
 def export(model: Model) -> dict[str, np.ndarray]:
-    """Everything that it takes to resume exactly: parameters, Adam's moments, the step."""
+    """Everything that it takes to resume exactly: parameters, the optimizer's state, the step."""
     return exported(model, np.asarray)
 
 

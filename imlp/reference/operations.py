@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from imlp.couplings import Blend, Branching, prior_weight
 from imlp.model import Model
 from imlp.networks import Activation, Layer, Mean, Norm, Operation, Residual
+from imlp.reference import layer_verbs
 from imlp.reference import layers as ops
 
 Watch = Callable[[str, np.ndarray], None]
@@ -48,43 +50,69 @@ def _layer(model: Model, layer: Layer, x: np.ndarray, watch: Watch | None) -> Re
 
 
 def _branched(model: Model, layer: Layer, x: np.ndarray, dense: Result) -> Result:
-    """In lanes with a branch, `y = y_W + y_U` or, with a gate, `g y_W + (1 - g) y_U`, where `g = sigmoid(a)`.
-
-    So `dy_W = g dy`, `dy_U = (1 - g) dy` and `da = g (1 - g) sum(dy (y_W - y_U))`.
-    """
+    """Lanes that make the layer of parts; the others have what the dense layer computes."""
     y_U, back_U = dense
-    y, parts = y_U.copy(), []
+    y, lanes, names = y_U.copy(), [], set[str]()
     for index in range(len(model.branches)):
         lane, at = model.lane(index), ... if model.lanes is None else index
-        branch, prior = lane.branch_of(layer.name), f"{layer.name}.prior"
+        branch = lane.branch_of(layer.name)
         if branch is not None:
-            w, b = lane.weight_of(prior, layer.spec), lane.parameters.get(f"{prior}.bias")
-            y_W, back_W = ops.structured(x[at] if x.ndim == 3 else x, layer.spec, w, b)
-            g = ops.sigmoid(lane.parameters[f"{layer.name}.gate"]) if branch.coupling == "gate" else None
-            y = np.empty_like(y_W) if model.lanes is None else y  # stored as the prior's: sums over it round alike
-            y[at] = y_W + y_U[at] if g is None else g * y_W + (1 - g) * y_U[at]
-            parts.append((at, y_W, back_W, g))
+            way: Any = _blended if isinstance(branch.coupling, Blend) else _made
+            x_lane = x[at] if x.ndim == 3 else x
+            y_lane, back_lane = way(lane, layer, branch.coupling, x_lane, y_U[at])
+            y = np.empty_like(y_lane) if model.lanes is None else y
+            y[at] = y_lane
+            lanes.append((at, back_lane))
+            names |= {*lane.parts_of(layer.name, branch.coupling)} - {"weight", "bias"}
 
     def backward(dy: np.ndarray) -> tuple[np.ndarray, ops.Gradients]:
         dy_U = dy.copy()
-        for at, _, _, g in parts:
-            dy_U[at] = dy[at] if g is None else (1 - g) * dy[at]
+        found = [(at, *back_lane(dy[at])) for at, back_lane in lanes]
+        for at, dy_lane, _, _ in found:
+            dy_U[at] = dy_lane
         dx, own = back_U(dy_U)
-        own |= {
-            name.removeprefix(f"{layer.name}."): np.zeros(array.shape)
-            for name, array in model.parameters.items()
-            if name.startswith((f"{layer.name}.prior.", f"{layer.name}.gate"))
-        }
-        for at, y_W, back_W, g in parts:
-            dx_W, own_W = back_W(dy[at] if g is None else g * dy[at])
-            dx[at] += dx_W
-            for part, gradient in own_W.items():
-                own[f"prior.{part}"][at] = gradient
-            if g is not None:
-                own["gate"][at] = g * (1 - g) * (dy[at] * (y_W - y_U[at])).sum()
+        own |= {part: np.zeros(model.parameters[f"{layer.name}.{part}"].shape) for part in sorted(names)}
+        for at, _, dx_lane, own_lane in found:
+            dx[at] += dx_lane
+            for part, gradient in own_lane.items():
+                own[part][at] = gradient
         return dx, own
 
     return y, backward
+
+
+def _blended(lane: Model, layer: Layer, coupling: Blend, x: np.ndarray, y_U: np.ndarray) -> tuple[np.ndarray, Any]:
+    """`y = y_W + y_U` or, with a share, `g y_W + (1 - g) y_U`; back to `dy_U`, `dx` of the prior's part, and gradients.
+
+    So `dy_W = g dy`, `dy_U = (1 - g) dy` and `dg = sum(dy (y_W - y_U))`.
+    """
+    parts = lane.parts_of(layer.name, coupling)
+    y_W, back_W = ops.structured(x, layer.spec, prior_weight(layer.spec, parts), parts.get("prior.bias"))
+    g = coupling.call("share", parts)
+
+    def back(dy: np.ndarray) -> tuple[np.ndarray, np.ndarray, ops.Gradients]:
+        dx, own = back_W(dy if g is None else g * dy)
+        gradients = {f"prior.{part}": gradient for part, gradient in own.items()}
+        if g is not None:
+            gradients |= coupling.call("pulled_back_share", parts, (dy * (y_W - y_U)).sum())
+        return dy if g is None else (1 - g) * dy, dx, gradients
+
+    y = np.empty_like(y_W)  # stored as the prior's: sums over it round alike
+    y[...] = y_W + y_U if g is None else g * y_W + (1 - g) * y_U
+    return y, back
+
+
+def _made(lane: Model, layer: Layer, coupling: Branching, x: np.ndarray, y_U: np.ndarray) -> tuple[np.ndarray, Any]:
+    """The layer through the matrix that is made of its parts; nothing of it goes through `U` alone."""
+    parts = lane.parts_of(layer.name, coupling)
+    y, back_W = ops.linear(x, *coupling.call("made", layer_verbs, layer.spec, parts))
+
+    def back(dy: np.ndarray) -> tuple[np.ndarray, np.ndarray, ops.Gradients]:
+        dx, own = back_W(dy)
+        gradients = coupling.call("pulled_back", layer_verbs, layer.spec, parts, own["weight"], own["bias"])
+        return 0 * dy, dx, gradients
+
+    return y, back
 
 
 def _norm(model: Model, norm: Norm, x: np.ndarray, watch: Watch | None) -> Result:

@@ -18,8 +18,8 @@ from scipy import sparse
 from imlp import checks
 from imlp.reference import chain, convolution, local, patchify, shared, transpose
 from imlp.spec import Chain, Conv, Local, Patchify, Shared, Spec, Transpose
-from imlp.spec.linear_map import LinearMap, own_matrix, split
-from imlp.spec.linear_map import linear_map as find_linear_map
+from imlp.spec.base import linear_map_of, own_matrix, split
+from imlp.spec.linear_map import LinearMap
 
 FORMULAS: dict[type[Spec], Callable[..., sparse.csr_array]] = {
     Conv: convolution.matrix,
@@ -91,8 +91,8 @@ def apply(spec: Spec, weight: Any, bias: Any, x: Any) -> np.ndarray:
     return (matrix(spec, weight) @ x.T).T + expand_bias(spec, bias)
 
 
-def interpolate(dense: Any, spec: Spec, weight: Any, alpha: Any, *, mode: str = "interpolate") -> np.ndarray:
-    """`(1 - alpha) W + alpha W_P`, or `W + alpha W_P` with `mode="add"`, as a new array.
+def interpolate(dense: Any, spec: Spec, weight: Any, alpha: Any, *, add: bool = False) -> np.ndarray:
+    """`(1 - alpha) W + alpha W_P`, or `W + alpha W_P` with `add`, as a new array.
 
     `dense` is one matrix `(M_out, M_in)`, or a stack of lanes `(L, M_out, M_in)` with one alpha for all or each.
 
@@ -102,13 +102,24 @@ def interpolate(dense: Any, spec: Spec, weight: Any, alpha: Any, *, mode: str = 
     """
     dense = checks.numbers(dense, "W")
     checks.dense_fits(spec, dense.shape)
-    checks.mode_known(mode)
     alphas = checks.alphas(alpha, None if dense.ndim == 2 else len(dense))
     w_p = matrix(spec, weight)
     lanes = dense[None] if dense.ndim == 2 else dense
-    kept = [1 - a if mode == "interpolate" else 1 for a in alphas]
+    kept = [1 if add else 1 - a for a in alphas]
     mixed = [k * w + a * w_p for k, w, a in zip(kept, lanes, alphas, strict=True)]
     return np.stack(mixed).reshape(dense.shape)
+
+
+def interpolate_bias(dense_bias: Any, spec: Spec, bias: Any, alpha: float, *, add: bool = False) -> np.ndarray:
+    """The same for the bias, `(1 - alpha) b + alpha b_P`, as a new array; `b_P` is 0 where `bias` is None.
+
+    >>> interpolate_bias([1.0, 1.0, 1.0, 1.0], Shared(2, 1, 2), [3.0, 5.0], alpha=0.5)
+    array([2., 3., 2., 3.])
+    """
+    b = checks.numbers(dense_bias, "the bias")
+    checks.dense_bias_fits(spec, b.shape)
+    (alpha,) = checks.alphas(alpha, None)
+    return (1 if add else 1 - alpha) * b + alpha * expand_bias(spec, bias)
 
 
 def adjoint(spec: Spec, dense: Any) -> Any:
@@ -165,7 +176,7 @@ def linear_map(spec: Spec) -> LinearMap:
     (array([0, 1]), array([[1.],
            [1.]]))
     """
-    return find_linear_map(spec, lambda w: _matrix(spec, split(spec, w)))
+    return linear_map_of(spec, lambda w: _matrix(spec, split(spec, w)))
 
 
 def place(array: Any, *, device: Any = None) -> np.ndarray:

@@ -9,10 +9,10 @@ row-major over (channel, height, width) or (row, column), and `vec(y) = vec(x) W
 ((1024, 3072), (4, 3, 3, 3), 26508)
 """
 
+from imlp.spec.base import Pair, Parameter, Shape, Spec
 from imlp.spec.chain import Chain
-from imlp.spec.contract import Pair, Parameter, Shape, Spec
-from imlp.spec.convolution import Conv, Local, Window
-from imlp.spec.mixing import Patchify, Permutation, Shared, Transpose
+from imlp.spec.mixer import Patchify, Permutation, Shared, Transpose
+from imlp.spec.window import Conv, Local, Window
 
 __all__ = [
     "Chain",

@@ -7,8 +7,8 @@ from itertools import pairwise
 from math import prod
 
 from imlp.errors import SpecError
-from imlp.spec.contract import Pair, Parameter, Shape, Spec, _set
-from imlp.spec.mixing import Permutation
+from imlp.spec.base import Pair, Parameter, Shape, Spec, _set
+from imlp.spec.mixer import Permutation
 
 
 @dataclass(frozen=True, init=False)

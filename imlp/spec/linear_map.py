@@ -6,18 +6,15 @@ Otherwise column `k` of `A` is the matrix of the `k`-th unit vector, one call ea
 numbers has to agree: a matrix that is not linear is refused.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from math import prod
-from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from imlp.errors import ImlpError, SpecError
-from imlp.spec.contract import Pair, Spec
-
+Pair = tuple[int, int]
 Matrix = Callable[[np.ndarray], sparse.csr_array]
 EXACT_RANK = 4096  # numbers; of more, those that fill an entry are counted
 
@@ -66,34 +63,35 @@ class LinearMap:
         """`argmin_w |dense - matrix(w)|`, the smallest if there are several: a mean per number, or LSQR."""
         if self.one_each:
             return self.adjoint(dense) / np.where(self.squares > 0, self.squares, 1)
+        return self._least_squares(dense[self.rows, self.columns])
+
+    def seen(self, w: np.ndarray) -> np.ndarray:
+        """`project(matrix(w))`: `w (n,)` without what no matrix shows, such as taps that never meet the image."""
+        if self.one_each:
+            return np.where(self.squares > 0, w, 0.0)
+        return w if self.rank == len(w) else self._least_squares(self.A @ w)
+
+    def _least_squares(self, values: np.ndarray) -> np.ndarray:
         from scipy.sparse.linalg import lsqr  # most nouns do not need it, and it takes a while to import
 
         most = 100 + 20 * self.A.shape[1]  # rounding can make it take more steps than there are numbers
-        return np.asarray(lsqr(self.A, dense[self.rows, self.columns], atol=0, btol=0, conlim=0, iter_lim=most)[0])
+        return np.asarray(lsqr(self.A, values, atol=0, btol=0, conlim=0, iter_lim=most)[0])
 
 
-def linear_map(spec: Spec, matrix: Matrix) -> LinearMap:
-    """The map of `matrix`, which makes `(M_out, M_in)` of as many numbers as `spec` has."""
-    if not spec.linear:
-        raise SpecError(
-            f"the matrix of {type(spec).__name__} is not linear in its parameters",
-            "it has no adjoint and no projection, and cannot be trained; use a noun that is linear",
-        )
-    probe = np.random.default_rng(0).uniform(0.5, 1.5, spec.n_weights)
+def find_map(shape: Pair, matrix: Matrix, n: int) -> LinearMap | None:
+    """The map of `matrix`, which makes `(M_out, M_in)` of `n` numbers; None if it is not linear in them."""
+    probe = np.random.default_rng(0).uniform(0.5, 1.5, n)
     expected = matrix(probe)
     for find in (_numbered, _column_by_column):
-        found = find(spec.matrix_shape, matrix, spec.n_weights)
+        found = find(shape, matrix, n)
         if found is not None and abs(found.matrix(probe) - expected).max() <= 1e-9 * max(1.0, abs(expected).max()):
             return found
-    raise SpecError(
-        f"{type(spec).__name__} says that its matrix is linear in its parameters, but it is not",
-        "write linear = False in the class",
-    )
+    return None
 
 
 def _numbered(shape: Pair, matrix: Matrix, n: int) -> LinearMap | None:
     """The map if each entry is one number times a constant; nonsense or None if not."""
-    ones, numbers = (_entries(matrix(w)) for w in (np.ones(n), np.arange(1.0, n + 1)))
+    ones, numbers = (entries(matrix(w)) for w in (np.ones(n), np.arange(1.0, n + 1)))
     if ones.nnz != numbers.nnz or (ones.indices != numbers.indices).any() or (ones.indptr != numbers.indptr).any():
         return None
     number = np.rint(numbers.data / ones.data).astype(int) - 1
@@ -106,67 +104,16 @@ def _numbered(shape: Pair, matrix: Matrix, n: int) -> LinearMap | None:
 
 def _column_by_column(shape: Pair, matrix: Matrix, n: int) -> LinearMap:
     units = (np.eye(1, n, k).ravel() for k in range(n))
-    columns = [_entries(matrix(unit)).reshape((1, prod(shape))) for unit in units]
+    columns = [entries(matrix(unit)).reshape((1, prod(shape))) for unit in units]
     whole = sparse.vstack(columns, format="csc") if columns else sparse.csc_array((0, prod(shape)))
     places = np.flatnonzero(np.diff(whole.indptr))
     A = sparse.csr_array(whole[:, places].T)
     return LinearMap(shape, places // shape[1], places % shape[1], A)
 
 
-def _entries(matrix: sparse.csr_array) -> sparse.csr_array:
+def entries(matrix: sparse.csr_array) -> sparse.csr_array:
     """With each entry once, in order, and none that is zero."""
     matrix = matrix.copy()
     matrix.sum_duplicates()
     matrix.eliminate_zeros()
     return matrix
-
-
-def own_matrix(spec: Spec, arrays: Mapping[str, np.ndarray]) -> sparse.csr_array:
-    """What the noun's own `matrix` returns, in float64, after a check."""
-    name = type(spec).__name__
-    try:
-        given = spec.matrix(**arrays)
-    except ImlpError:
-        raise
-    except Exception as error:
-        called = f"{name}.matrix({', '.join(f'{own}=...' for own in arrays)})"
-        raise SpecError(f"{called} failed: {type(error).__name__}: {error}", "correct it") from error
-    try:
-        found = sparse.csr_array(given).astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise SpecError(
-            f"{name}.matrix returned a {type(given).__name__}", "return an array of real numbers"
-        ) from error
-    if found.shape != spec.matrix_shape:
-        raise SpecError(f"{name}.matrix returned the shape {found.shape}", f"its matrix_shape is {spec.matrix_shape}")
-    found.sum_duplicates()
-    return found
-
-
-def split(spec: Spec, flat: Any) -> dict[str, Any]:
-    """The parameters by name, out of all their numbers in a row: `(..., n)` of NumPy or torch."""
-    found, start = {}, 0
-    for name, parameter in spec.parameters.items():
-        size = prod(parameter.shape)
-        found[name] = flat[..., start : start + size].reshape(*flat.shape[:-1], *parameter.shape)
-        start += size
-    return found
-
-
-def flat(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-    """All numbers of the parameters in a row."""
-    return np.concatenate([np.empty(0), *(array.ravel() for array in arrays.values())])
-
-
-@lru_cache(maxsize=64)
-def own_map(spec: Spec) -> LinearMap:
-    """The map of a noun that has its matrix itself."""
-    return linear_map(spec, lambda w: own_matrix(spec, split(spec, w)))
-
-
-def n_filled(spec: Spec) -> int:
-    """How many entries of the matrix can differ from zero."""
-    if spec.parameters and spec.linear:
-        return len(spec.own_map.rows)
-    numbers = np.random.default_rng(0).uniform(0.5, 1.5, spec.n_weights)
-    return int(_entries(own_matrix(spec, split(spec, numbers))).nnz)

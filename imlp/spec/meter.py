@@ -1,6 +1,6 @@
 """The parts that the bias meter divides a matrix into, and those of a random one: geometry only."""
 
-from imlp.spec.contract import Pair
+from imlp.spec.base import Pair
 
 PARTS = ("shared", "local", "outside")
 

@@ -1,6 +1,6 @@
-"""Many runs: sweeps, searches, the paper's experiments, on this machine or on a Ray cluster, and what came out.
+"""Many runs: sweeps and searches, on this machine or on a Ray cluster, and what came out.
 
-`sweep`, `search` and `reproduce` do what the commands of the same names do, without a console. Each is imported when it
+`sweep` and `search` do what the commands of the same names do, without a console. Each is imported when it
 is first used.
 """
 
@@ -8,12 +8,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from imlp.study.run_experiment import reproduce
     from imlp.study.run_search import search
     from imlp.study.run_sweep import sweep
 
-__all__ = ["reproduce", "search", "sweep"]
-_HOMES = {"reproduce": "run_experiment", "search": "run_search", "sweep": "run_sweep"}
+__all__ = ["search", "sweep"]
+_HOMES = {"search": "run_search", "sweep": "run_sweep"}
 
 
 def __getattr__(name: str) -> Any:

@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from imlp.study import experiments
-from imlp.study.experiments import BUDGETS, ArmPlan
+from imlp.data import Dataset, ProgressCallback, silent
 from imlp.study.optuna_search import AT_ONCE
+from imlp.study.scores import ArmPlan
 from imlp.train import prepare
 from imlp.train.config import Config, Lane
-from imlp.train.data import Dataset, ProgressCallback, silent
 from imlp.train.loop import Trainer
 
 PIECE = 8 * 128  # images of the made-up data on which steps are timed
@@ -45,22 +44,6 @@ def duration(seconds: float, *, measured: bool = False) -> str:
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
-def list_experiments(progress: ProgressCallback = silent) -> list[dict[str, Any]]:
-    """Every experiment: its `name`, `title`, what it `asks`, and the `seconds` of each budget on this machine."""
-    loaded = [experiments.read_experiment(name) for name in experiments.names()]
-    plans = {e.name: {budget: e.plans(budget) for budget in BUDGETS} for e in loaded}
-    speeds = _speeds((plan.base for own in plans.values() for arms in own.values() for plan in arms), progress)
-    return [
-        {
-            "name": e.name,
-            "title": e.title,
-            "asks": e.asks,
-            "seconds": {budget: _seconds(plans[e.name][budget], e.seeds(budget), speeds) for budget in BUDGETS},
-        }
-        for e in loaded
-    ]
-
-
 def estimate(
     plans: Sequence[ArmPlan], seeds: int, *, data: Dataset | None = None, progress: ProgressCallback = silent
 ) -> dict[str, Any]:
@@ -68,7 +51,7 @@ def estimate(
 
     Without `data`, images are those of CIFAR, or of `shapes` where that is the data set.
     """
-    seconds = _seconds(plans, seeds, _speeds((plan.base for plan in plans), progress, data), data)
+    seconds = seconds_of(plans, seeds, speeds_of((plan.base for plan in plans), progress, data), data)
     return {"arms": len(plans), "lanes": sum(len(plan.lanes) for plan in plans), "seeds": seeds, "seconds": seconds}
 
 
@@ -95,13 +78,13 @@ def estimate_search(
     most = at_once or AT_ONCE
     batches = [min(most, trials - start) for start in range(0, trials, most)]
     plans = [ArmPlan("batch", base, (Lane(),) * lanes) for lanes in batches]
-    speeds = _speeds([base], progress, data)
-    seconds = (1 - validation) * _seconds(plans, 1, speeds, data)
-    seconds += _seconds([ArmPlan("final", base, (Lane(),) * FINAL)], seeds, speeds, data)
+    speeds = speeds_of([base], progress, data)
+    seconds = (1 - validation) * seconds_of(plans, 1, speeds, data)
+    seconds += seconds_of([ArmPlan("final", base, (Lane(),) * FINAL)], seeds, speeds, data)
     return {"trials": trials, "seeds": seeds, "seconds": seconds}
 
 
-def _speeds(bases: Iterable[Config], progress: ProgressCallback, data: Dataset | None = None) -> Speeds:
+def speeds_of(bases: Iterable[Config], progress: ProgressCallback, data: Dataset | None = None) -> Speeds:
     """Of each network: seconds that a step of the prior takes, and of each lane beside it."""
     kinds, found = {_kind(base): base for base in bases}, {}
     for k, (kind, base) in enumerate(kinds.items()):
@@ -129,7 +112,7 @@ def _speed(base: Config, data: Dataset) -> tuple[float, float]:
     return max(one - lane, 0.0), lane
 
 
-def _seconds(plans: Iterable[ArmPlan], seeds: int, speeds: Speeds, data: Dataset | None = None) -> float:
+def seconds_of(plans: Iterable[ArmPlan], seeds: int, speeds: Speeds, data: Dataset | None = None) -> float:
     """Expected seconds of all arms and seeds, evaluation included."""
     total = 0.0
     for plan in plans:

@@ -38,18 +38,19 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from imlp.couplings.moves import MIXING
+from imlp import machine
+from imlp.couplings import Mixing, class_of
+from imlp.data import Dataset
 from imlp.errors import ConfigError, FileError, RunError
-from imlp.files import parse_json, reason, shown, write_json
+from imlp.files import parse_json, read_bytes, reason, shown, write_json
 from imlp.study.pruner import Pruner
 from imlp.study.scores import arms_of
 from imlp.study.search_space import Parameters, Space, import_optuna
 from imlp.study.tasks import Outcome, Task, lanes_at_once, plan
 from imlp.study.trial_storage import TrialStorage
 from imlp.train.callbacks import Row
-from imlp.train.config import Config, Lane
-from imlp.train.data import Dataset
-from imlp.train.run_folder import RunFolder, locked
+from imlp.train.config import Config, Lane, from_mapping
+from imlp.train.run_folder import RunFolder, locked, refuse_links
 from imlp.train.run_reader import read_run
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ RANDOM = 8  # trials before the sampler begins to learn from them
 TOLD = 10  # trials to the end before anything is said of what matters
 TRIES = 20  # draws for a lane that has not been tried yet
 ALL = "all layers"
+FILES = ("settings.json", "batch.json", "trials.journal", "search.json", "search.png")  # beside the runs
 
 Runner: TypeAlias = Callable[[Sequence[Task], Dataset], list[Outcome]]
 
@@ -84,11 +86,12 @@ class Search:
 
     def __post_init__(self) -> None:
         import_optuna()
+        machine.device(self.base.backend, self.base.device, self.base.dtype)  # before anything is written
         self.network = self.base.make_network(self.data.image, self.data.n_classes)
-        self.has_alpha = self.common.get("coupling", "interpolate") in MIXING
+        self.has_alpha = issubclass(class_of(self.common.get("coupling", "interpolate")), Mixing)
         alpha = "1" if self.has_alpha else "0"
         cadence: dict[str, Any] = {} if self.every in ("", "both") else {"every": self.every}
-        one = Lane(alpha=alpha, **cadence, **self.common)
+        one: Lane = from_mapping(Lane, {"alpha": alpha, **cadence, **self.common})
         self.every = self.every or one.every
         layers = tuple(one.schedules(self.network)[0])
         self.space = Space(self.over, self.every, layers, self.base.epochs, tuple(self.common.items()))
@@ -106,7 +109,11 @@ class Search:
 
     def run(self, runner: Runner) -> dict[str, Any]:
         """All trials, then the runs at the end; what `search.json` holds."""
+        self._refuse_another()
+        if self.storage is not None:  # before the folder is made: it may be no storage at all
+            self._kept.open(self._name)
         with locked(self.folder):
+            refuse_links(self.folder / name for name in FILES)
             self.study = self._open()
             while batch := self._pending() or self._ask():
                 self._tell(batch, self._run(self._tasks(batch), self.split, runner))
@@ -124,8 +131,8 @@ class Search:
     def _complete(self) -> "list[optuna.trial.FrozenTrial]":
         return [trial for trial in self._trials() if trial.user_attrs["state"] == "complete"]
 
-    def _open(self) -> "optuna.Study":
-        """The study of these settings and data; a folder that holds another search is refused."""
+    def _refuse_another(self) -> None:
+        """Refuse a folder that holds another search."""
         settings, path = self._settings, self.folder / "settings.json"
         found = _read(path) if path.exists() else settings
         changed = [
@@ -136,10 +143,18 @@ class Search:
         if changed:
             problem = f"{self.folder} holds another search ({'; '.join(changed)})"
             raise RunError(problem, "choose another folder with --out")
-        study = self._kept.open(f"imlp-{self._identity}")
+
+    def _open(self) -> "optuna.Study":
+        """The study of these settings and data."""
+        self._refuse_another()
+        study, path = self._kept.open(self._name), self.folder / "settings.json"
         if not path.exists():
-            write_json(path, settings)
+            write_json(path, self._settings)
         return study
+
+    @property
+    def _name(self) -> str:
+        return f"imlp-{self._identity}"
 
     @property
     def _settings(self) -> dict[str, Any]:
@@ -331,7 +346,7 @@ def _described(lane: Lane) -> dict[str, Any]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = parse_json(path.read_bytes())
+        found: dict[str, Any] = parse_json(read_bytes(path))
         if not isinstance(found, dict):
             raise ValueError("it does not hold an object")
     except (OSError, ValueError) as error:

@@ -6,15 +6,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from imlp.backend import backend as get_backend
+from imlp.data import Dataset
 from imlp.files import check_path
 from imlp.study.cluster import connected
+from imlp.study.engine import run_tasks
 from imlp.study.optuna_search import Search
 from imlp.study.run_sweep import check_network
-from imlp.study.tasks import Outcome, Task, run_tasks
+from imlp.study.tasks import Outcome, Task
 from imlp.study.watcher import Watcher
 from imlp.train import prepare
 from imlp.train.config import Config, check_seeds
-from imlp.train.data import Dataset
 from imlp.train.loop import Trainer
 
 if TYPE_CHECKING:
@@ -114,6 +115,6 @@ class _Batches:
 
 def _draw(content: dict[str, Any], path: Path, *, again: bool) -> None:
     if again or not path.exists():
-        from imlp import plot  # matplotlib takes a second to import
+        from imlp.look import plot  # matplotlib takes a second to import
 
         plot.save(plot.search_figure(content), path)

@@ -7,18 +7,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from imlp.backend import backend as get_backend
-from imlp.couplings.moves import MIXING
+from imlp.couplings import Mixing, class_of
+from imlp.data import Dataset
 from imlp.files import check_path
 from imlp.study.cluster import connected
+from imlp.study.engine import run_tasks
 from imlp.study.scores import Arm, arms_of, base_identity
-from imlp.study.tasks import Outcome, lanes_at_once, plan, run_tasks
+from imlp.study.tasks import Outcome, lanes_at_once, plan
 from imlp.study.watcher import Watcher
 from imlp.train import prepare
 from imlp.train.config import Config, Lane, check_seeds
-from imlp.train.data import Dataset
 from imlp.train.lane import lanes_of
 from imlp.train.loop import Trainer
-from imlp.train.run_folder import RunFolder
+from imlp.train.run_folder import RunFolder, locked
 from imlp.train.run_reader import find_runs
 
 if TYPE_CHECKING:
@@ -94,7 +95,8 @@ def sweep(
 
 def sweep_lanes(alphas: str | Iterable[str], every: str | None, lane: Mapping[str, Any]) -> tuple[Lane, ...]:
     """The lanes of a sweep; a coupling without an alpha has one unless alphas are given for it, which is refused."""
-    unset = alphas in (ALPHAS, [ALPHAS]) and lane.get("coupling", "interpolate") not in MIXING
+    mixes = issubclass(class_of(lane.get("coupling", "interpolate")), Mixing)
+    unset = alphas in (ALPHAS, [ALPHAS]) and not mixes
     return lanes_of("0" if unset else alphas, every, **lane)
 
 
@@ -119,10 +121,11 @@ def run_lanes(
     probe = Trainer(dataclasses.replace(base, lanes=tuple(lanes), seed=seeds[0]), data, folder)
     room = cluster.room(base) if cluster is not None else None
     at_once = at_once or lanes_at_once(base, data, len(lanes), room)
-    tasks = plan(base, lanes, seeds, folder, at_once=at_once, digest=data.digest)
-    if check and not all(task.finished for task in tasks):
-        check_network(probe, watcher)
-    return run_tasks(tasks, data, watcher, cluster)
+    with locked(folder):  # two sweeps in one folder would plan and train the same runs
+        tasks = plan(base, lanes, seeds, folder, at_once=at_once, digest=data.digest)
+        if check and not all(task.finished for task in tasks):
+            check_network(probe, watcher)
+        return run_tasks(tasks, data, watcher, cluster)
 
 
 def check_network(trainer: Trainer, watcher: Watcher) -> None:

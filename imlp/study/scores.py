@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from imlp.couplings.moves import COUPLINGS, MIXING
+from imlp.couplings import COUPLINGS
 from imlp.couplings.schedule import Alpha
 from imlp.train.callbacks import Row
 from imlp.train.config import Config, Lane
@@ -98,8 +98,9 @@ class Arm:
         def order(lane: Lane) -> tuple[Any, ...]:
             alpha, plain = constant_alpha(lane), Lane(alpha=lane.alpha, every=lane.every) == lane
             first = lane.steps is not None, lane.steps or 0, not plain, alpha is None, alpha or 0.0
-            own = lane.relax_after or 0, lane.gate, lane.decay_prior, lane.decay_rest
-            return *first, COUPLINGS.index(lane.coupling), *own, lane.title
+            known = [*COUPLINGS].index(lane.rule.name) if lane.rule.outside is None else len(COUPLINGS)
+            settings = [value or 0 for value in dataclasses.astuple(lane.rule) if not isinstance(value, str)]
+            return *first, known, settings, lane.title
 
         return sorted(dict.fromkeys(lane for run in self.runs for lane in run.lanes), key=order)
 
@@ -167,6 +168,15 @@ class Arm:
         return PRIORS.get(self.config.network, self.config.network_name)
 
 
+@dataclass(frozen=True)
+class ArmPlan:
+    """An arm before it is run: a configuration and its lanes."""
+
+    name: str
+    base: Config
+    lanes: tuple[Lane, ...]
+
+
 def arms_of(runs: Iterable[Run]) -> list[Arm]:
     """The runs gathered into arms, in the order of their first runs."""
     found: dict[str, list[Run]] = {}
@@ -195,7 +205,7 @@ def constant_alpha(lane: Lane) -> float | None:
     >>> constant_alpha(Lane(alpha="0.01")), constant_alpha(Lane(alpha="decay:0.5:1"))
     (0.01, None)
     """
-    if len(set(lane.knobs)) > 1 or lane.coupling not in MIXING:
+    if len(set(lane.knobs)) > 1 or not lane.mixes:
         return None
     match Alpha.parse(lane.alpha).schedules:
         case (("", schedule),) if schedule.kind == "constant":

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from imlp.errors import BackendError, ConfigError, install_hint
-from imlp.train.config import Lane
+from imlp.train.config import Lane, from_mapping
 
 OVER = ("alpha", "alpha-per-layer", "schedule", "settings")
 SETTINGS = {
@@ -58,7 +58,8 @@ class Space:
         """The lane of an Optuna trial, or of anything that suggests values as one does."""
         if self.over == "settings":
             drawn_settings: dict[str, Any] = {name: self._setting(trial, name) for name in self._names}
-            return Lane(**drawn_settings, **dict(self.common))
+            made: Lane = from_mapping(Lane, {**drawn_settings, **dict(self.common)})
+            return made
         kind = trial.suggest_categorical("kind", SCHEDULES) if self.over == "schedule" else "constant"
         drawn = {name: self._alpha(trial, name) for name in self._names}
         alpha = next(iter(drawn.values()))
@@ -122,4 +123,5 @@ class Space:
         return float(f"{drawn:.3g}") if drawn >= LEAST_DECAY else 0.0
 
     def _lane(self, alpha: str, every: str = "epoch") -> Lane:
-        return Lane(alpha=alpha, every=every, **dict(self.common))
+        made: Lane = from_mapping(Lane, {"alpha": alpha, "every": every, **dict(self.common)})
+        return made

@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from imlp.files import make_folder, parse_json, whole_file
 KEPT = 2
 SAFETENSORS_TYPES = {"float32": "F32", "float64": "F64", "int64": "I64", "int32": "I32", "uint8": "U8", "bool": "BOOL"}
 NAME = re.compile(r"epoch(\d+)-step(\d+)\.safetensors")
-DAMAGED = (OSError, SafetensorError, ValueError, KeyError, TypeError)  # what `read` raises then
+DAMAGED = (OSError, SafetensorError, ValueError, LookupError, TypeError)  # what reading one raises then
 
 
 def save(folder: Path, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any], *, keep: int = KEPT) -> Path:
@@ -58,7 +59,8 @@ def _write(path: Path, arrays: Mapping[str, np.ndarray], header: Mapping[str, st
 
 def found(folder: Path) -> list[Path]:
     """The checkpoints of a folder, the newest first."""
-    numbered = ((NAME.fullmatch(path.name), path) for path in folder.glob("epoch*-step*.safetensors"))
+    files = (path for path in folder.glob("epoch*-step*.safetensors") if path.is_file())  # no pipe, no device
+    numbered = ((NAME.fullmatch(path.name), path) for path in files)
     ordered = sorted(((int(match[1]), int(match[2])), path) for match, path in numbered if match)
     return [path for _, path in reversed(ordered)]
 
@@ -83,7 +85,7 @@ def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
     if _digest(arrays, header["state"]) != header["sha256"]:
         raise ValueError("it does not have the checksum that was written")
-    return arrays, parse_json(header["state"])
+    return arrays, _state(header["state"])
 
 
 def header(folder: Path) -> dict[str, Any] | None:
@@ -91,11 +93,43 @@ def header(folder: Path) -> dict[str, Any] | None:
     for path in found(folder):
         try:
             with safe_open(path, framework="numpy") as file:
-                state: dict[str, Any] = parse_json((file.metadata() or {})["state"])
-                return state
+                return _state((file.metadata() or {})["state"])
         except DAMAGED:
             continue
     return None
+
+
+def _state(text: str) -> dict[str, Any]:
+    """The state that a header holds; a `ValueError` for what no run writes, for anybody can compute a checksum."""
+    state: dict[str, Any] = parse_json(text)
+    if not isinstance(state, dict):
+        raise ValueError("its state is not an object")
+    image, active = state.get("image", [1, 1, 1]), state.get("active", [])
+    if not _are_whole(image, least=1) or len(image) != 3:
+        raise ValueError(f"its image is {image!r:.40}")
+    if not _are_whole(active, least=0) or len(set(active)) < len(active):
+        raise ValueError(f"its active lanes are {active!r:.40}")
+    for name, least in (("classes", 1), ("epoch", 0), ("step", 0)):
+        if not _are_whole([state.get(name, least)], least=least):
+            raise ValueError(f"its {name} is {state[name]!r:.40}")
+    for name in ("mean", "std"):
+        numbers = state.get(name, [1.0] * image[0])
+        if not isinstance(numbers, list) or len(numbers) != image[0] or not all(_is_finite(own) for own in numbers):
+            raise ValueError(f"its {name} is {numbers!r:.40}")
+        if name == "std" and min(numbers) <= 0:
+            raise ValueError("its std is not above 0")
+    return state
+
+
+def _are_whole(numbers: Any, *, least: int) -> bool:
+    """Whether it is a list of whole numbers from `least` to what an array's side can be."""
+    if not isinstance(numbers, list):
+        return False
+    return all(isinstance(n, int) and not isinstance(n, bool) and least <= n < 2**31 for n in numbers)
+
+
+def _is_finite(number: Any) -> bool:
+    return isinstance(number, int | float) and not isinstance(number, bool) and isfinite(number)
 
 
 def _digest(arrays: Mapping[str, np.ndarray], state: str) -> str:

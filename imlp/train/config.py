@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from math import inf, isinf
 from pathlib import Path
 from typing import Any
@@ -14,21 +15,24 @@ from imlp import networks
 from imlp.augment import AUGMENTATIONS
 from imlp.backend import backend as get_backend
 from imlp.couplings.schedule import alphas_of
+from imlp.couplings.setting import DATA, LANE, MACHINE, TRAINING, from_mapping, setting, with_settings_of
 from imlp.errors import ConfigError, ImlpError, known
-from imlp.files import is_text, parse_toml, reason, shown
+from imlp.files import is_text, parse_toml, read_bytes, reason, shown
 from imlp.networks import Network
-from imlp.networks.outside import Outside, imported, is_outside, recalled
-from imlp.train.lane import Lane, lanes_of, split_cadence
-from imlp.train.setting import DATA, LANE, MACHINE, TRAINING, from_mapping, setting
+from imlp.optimizers import OPTIMIZERS, Optimizer
+from imlp.plugins import Outside, imported, is_outside, recalled, without_place
+from imlp.train.lane import Lane, cadences_of, lanes_of, split_cadence
 
 __all__ = ["Config", "Lane", "check_seeds", "combined", "differences", "from_mapping", "read", "recorded", "to_toml"]
 
 MOST = {"epochs": 10_000_000, "batch": 10_000_000, "seed": 10**18, "threads": 1024}  # more must be a mistake
 MOST_SEEDS = 10_000
 WIDEST, DEEPEST_NETWORK = 1_000_000, 1000  # of the network's options
+ALONE = "none"  # as alpha: no lanes, the prior alone
 
 
 @dataclass(frozen=True)
+@with_settings_of(*OPTIMIZERS.values())
 class Config:
     """Everything that determines a run, and a few settings of the machine that it runs on."""
 
@@ -77,10 +81,8 @@ class Config:
     )
     epochs: int = setting(None, "Passes over the images. Default: 10 for shapes, otherwise the paper's 100.", TRAINING)
     batch: int = setting(128, "Images per step.", TRAINING)
-    lr: float = setting(None, "Adam's learning rate. Default: 3e-4 for shapes, otherwise the paper's 1e-4.", TRAINING)
-    beta1: float = setting(0.9, "Adam's first decay.", TRAINING)
-    beta2: float = setting(0.999, "Adam's second decay.", TRAINING)
-    eps: float = setting(1e-8, "Adam's epsilon.", TRAINING)
+    optimizer: str = setting("adam", f"The optimizer: {' or '.join(OPTIMIZERS)}.", TRAINING, added_later=True)
+    lr: float = setting(None, "Its learning rate. Default: 3e-4 for shapes, otherwise the paper's 1e-4.", TRAINING)
     seed: int = setting(0, "Draws the weights, the order of the images, crops and flips.", TRAINING)
     lanes: tuple[Lane, ...] = setting((Lane(),), "The I-MLPs, all beside one prior.", LANE)
     backend: str = setting("accel", "accel (PyTorch) or reference (NumPy, float64, to learn from).", MACHINE)
@@ -111,6 +113,8 @@ class Config:
 
     def __post_init__(self) -> None:
         lanes = self.lanes if isinstance(self.lanes, (list, tuple)) else (self.lanes,)
+        if {} in lanes and self.lanes is not lanes:
+            raise ConfigError("lanes is an empty table", "write [] for a prior alone, or give an alpha")
         object.__setattr__(self, "lanes", tuple(from_mapping(Lane, lane) for lane in lanes))
         options = self.options.items() if isinstance(self.options, Mapping) else self.options
         try:
@@ -143,7 +147,7 @@ class Config:
                 raise ConfigError(f"{name} is too large", f"give at most {MOST[name]:,}")
         choices = {"augment": AUGMENTATIONS, "labels": ("fine", "coarse"), "backend": ("accel", "reference")}
         choices |= {"dtype": ("float32", "float64"), "inputs": ("standardised", "unit")}
-        choices["products"] = ("full", "bfloat16")
+        choices |= {"products": ("full", "bfloat16"), "optimizer": tuple(OPTIMIZERS)}
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
                 raise ConfigError(f"{name} is {getattr(self, name)!r}", f"use {' or '.join(allowed)}")
@@ -152,14 +156,7 @@ class Config:
             raise ConfigError(f"products is bfloat16 with {own}", "use it with the backend accel and dtype float32")
         _range("crop_area", self.crop_area, largest=1.0)
         _range("crop_aspect", self.crop_aspect)
-        for name in ("lr", "eps"):
-            if not 0 < getattr(self, name) < inf:
-                raise ConfigError(f"{name} is {getattr(self, name)!r}", "give a number above 0, and a finite one")
-        for name in ("beta1", "beta2"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)!r}", "give a number from 0 to below 1")
-        if not self.lanes:
-            raise ConfigError("there are no lanes", "give at least one alpha")
+        _ = self.optimizer_settings  # which checks them
         if dict(self.options).get("interpolated") == ():
             remedy = "name at least one layer; a plain MLP is alpha 0"
             raise ConfigError("interpolated is an empty list: no layer would ever be mixed", remedy)
@@ -167,9 +164,15 @@ class Config:
             if not is_text(text):
                 raise ConfigError(f"{name} is {text!r:.60}, which is not UTF-8", "rename it")
 
+    @cached_property
+    def optimizer_settings(self) -> Optimizer:
+        """The optimizer with its settings, as the backends take it."""
+        kind = OPTIMIZERS[self.optimizer]
+        return kind(**{f.name: getattr(self, f.name) for f in dataclasses.fields(kind)})
+
     @property
     def machine_settings(self) -> dict[str, Any]:
-        """What `machine.settings` sets for the time of a run."""
+        """What a backend's `computing` sets for the time of a run."""
         return {name: getattr(self, name) for name in ("threads", "deterministic", "products")}
 
     @property
@@ -222,8 +225,8 @@ class Config:
 
     @property
     def needs_prior(self) -> bool:
-        """Whether any of the lanes needs a prior to be trained beside it."""
-        return any(lane.needs_prior for lane in self.lanes)
+        """Whether any of the lanes needs a prior to be trained beside it; without lanes it is trained alone."""
+        return not self.lanes or any(lane.needs_prior for lane in self.lanes)
 
     @property
     def network_name(self) -> str:
@@ -246,7 +249,7 @@ class Config:
             for f in dataclasses.fields(self)
             if f.metadata["changes_result"] and not (f.metadata["added_later"] and getattr(self, f.name) == f.default)
         }
-        own["network"] = _without_place(self.network)
+        own["network"] = without_place(self.network)
         own["lanes"] = [lane.identity for lane in self.lanes]
         text = json.dumps(own, sort_keys=True, default=list)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -255,8 +258,15 @@ class Config:
 def recorded(values: Mapping[str, Any]) -> Config:
     """The settings that a run's files state. Code from outside that they name is not run by reading them."""
     own = {**values, "source": values.get("source") or ""} if isinstance(values, Mapping) else values
+    if isinstance(own, dict) and isinstance(own.get("lanes"), list | tuple):
+        own["lanes"] = _recorded_lanes(own["lanes"])
     config: Config = from_mapping(Config, own)
     return config
+
+
+def _recorded_lanes(lanes: Iterable[Any]) -> list[Any]:
+    """The same for lanes and the couplings that they name."""
+    return [{"coupling_source": "", **lane} if isinstance(lane, Mapping) else lane for lane in lanes]
 
 
 def check_seeds(seeds: int) -> int:
@@ -270,7 +280,7 @@ def check_seeds(seeds: int) -> int:
 def read(path: Path) -> dict[str, Any]:
     """The settings of a TOML file, not yet checked."""
     try:
-        content = path.read_bytes()
+        content = read_bytes(path)
     except OSError as error:
         raise ConfigError(f"cannot read {shown(path)}: {reason(error)}", "name a TOML file that exists") from error
     try:
@@ -298,8 +308,12 @@ def combined(values: Mapping[str, Any], settings: Mapping[str, Any]) -> Config:
     if there is None or "alpha" in lane:
         merged["lanes"] = _listed(lane.pop("alpha", None), **lane)
     elif lane:
-        each = there if isinstance(there, list | tuple) else [there]
+        if "coupling" in lane:
+            lane["coupling_source"] = None
+        each = _recorded_lanes(there if isinstance(there, list | tuple) else [there])
         merged["lanes"] = [{**one, **lane} if isinstance(one, Mapping) else one for one in each]
+    elif isinstance(there, list | tuple):
+        merged["lanes"] = _recorded_lanes(there)
     config: Config = from_mapping(Config, merged)
     return config
 
@@ -307,7 +321,11 @@ def combined(values: Mapping[str, Any], settings: Mapping[str, Any]) -> Config:
 def _listed(alphas: str | Iterable[str] | None, *, every: str | None = None, **common: Any) -> Iterable[Any]:
     """The lanes of a run: all that were listed, in order, and with several cadences as a sweep has them."""
     if alphas is None:  # the coupling's own
-        return [{**common, "every": own.strip()} for own in every.split(",")] if every else [common]
+        return [{**common, "every": own} for own in cadences_of(every)] if every else [common]
+    if list(alphas) == [ALONE] or alphas == ALONE:
+        for name in common if every is None else ("every", *common):
+            raise ConfigError(f"{name} is for lanes, and alpha {ALONE} has none", f"leave out --{name}")
+        return []
     if every and "," in every:
         return lanes_of(alphas, every, **common)
     listed = [alpha for text in ([alphas] if isinstance(alphas, str) else alphas) for alpha in alphas_of(text)]
@@ -323,11 +341,14 @@ def to_toml(config: Config) -> str:
         value = getattr(config, f.name)
         if f.name not in ("lanes", "options") and value is not None:
             lines += [f"# {f.metadata['help']}", f"{f.name} = {_toml(value)}"]
+    lines += [] if config.lanes else ["# No lanes: the prior alone.", "lanes = []"]
     lines += ["", "[options]", *(f"{name} = {_toml(value)}" for name, value in config.options)]
     for lane in config.lanes:
         lines += ["", "[[lanes]]"]
-        own = {f.name: getattr(lane, f.name) for f in dataclasses.fields(lane)}
+        own = {f.name: getattr(lane, f.name) for f in dataclasses.fields(lane) if f.name != "coupling_options"}
         lines += [f"{name} = {_toml(value)}" for name, value in own.items() if value is not None]
+        table = ", ".join(f"{name} = {_toml(value)}" for name, value in lane.coupling_options)
+        lines += [f"coupling_options = {{ {table} }}"] if table else []
     return "\n".join(lines) + "\n"
 
 
@@ -341,12 +362,9 @@ def differences(one: Config, other: Config) -> list[str]:
 
 
 def _compared(config: Config, name: str) -> Any:
-    return _without_place(config.network) if name == "network" else getattr(config, name)
-
-
-def _without_place(network: str) -> str:
-    """A network's name without its file, which may lie anywhere: its text is what counts (`source`)."""
-    return f"outside:{network.rpartition(':')[2]}" if is_outside(network) else network
+    if name == "lanes":
+        return [lane.identity for lane in config.lanes]
+    return without_place(config.network) if name == "network" else getattr(config, name)
 
 
 def _shown(value: Any) -> str:

@@ -13,22 +13,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import safetensors.numpy
 
-from imlp.couplings.moves import Branch
+from imlp.couplings import Branch, class_of
 from imlp.errors import BackendError, ConfigError, ImlpError, RunError, install_hint
 from imlp.files import check_path, write_whole
-from imlp.model import BUFFER
+from imlp.model import BUFFER, STATE, shapes_of
 from imlp.networks import Activation, Layer, Mean, Network, Norm, Operation, Residual, walk
-from imlp.networks.outside import imported
+from imlp.plugins import imported
+from imlp.spec import Shape
+from imlp.train.config import Config
 from imlp.train.run_folder import RunFolder
+from imlp.train.weights import made_of
 
 if TYPE_CHECKING:
     import torch
 
-FORMATS = {"safetensors": ".safetensors", "npz": ".npz", "torch": ".pt2", "onnx": ".onnx"}
+
+FORGED = "it was not written by this run: put it back as it was, or train again"
 
 
 def parameters(
-    run: str | Path, lane: int | str = 0, network: str | None = None
+    run: str | Path, lane: int | str = 0, network: str | None = None, coupling: str | None = None
 ) -> tuple[Network, dict[str, np.ndarray]]:
     """Network and parameters of a lane (or of the "prior") of a run, as its newest checkpoint has them.
 
@@ -40,6 +44,8 @@ def parameters(
     files = RunFolder(folder)
     if network is not None:
         imported(network)
+    if coupling is not None:
+        class_of(coupling)
     if not files.config.exists():
         raise RunError(f"{folder} is not a run's folder", "name the folder of a run of train")
     try:
@@ -50,15 +56,18 @@ def parameters(
     if found is None:
         raise RunError(f"there is no checkpoint in {folder}", "name the folder of a run of train")
     arrays, state = found
+    if missing := [name for name in ("image", "classes", "mean", "std", "active") if name not in state]:
+        raise RunError(f"the checkpoint of {folder} has no {missing[0]}", FORGED)
     made = config.make_network(tuple(state["image"]), state["classes"])
+    _check_arrays(folder, config, made, arrays, state["active"])
     statistics = {name: np.array(state[name]) for name in ("mean", "std")}
     if lane == "prior":
         if not config.needs_prior:
             raise RunError(f"{folder} has trained no prior", "its lanes need none; name one of them")
         return made, {**_own(arrays, "prior/"), **statistics}
     if lane not in state["active"]:
-        known = ", ".join(map(str, [*state["active"], "prior"]))
-        raise RunError(f"{folder} has no trained lane {lane!r}", f"it has {known}")
+        known = ", ".join(map(str, [*state["active"], *(["prior"] if config.needs_prior else [])]))
+        raise RunError(f"{folder} has no trained lane {lane!r}", f"it has {known or 'none: all have stopped'}")
     index = state["active"].index(lane)
     own = {name: array[index] for name, array in _own(arrays, "lanes/").items()}
     own = _added_up(made, own, config.lanes[int(lane)].branch(made))
@@ -73,37 +82,48 @@ def parameters(
     return made, own
 
 
-def _added_up(network: Network, own: dict[str, np.ndarray], branch: Branch | None) -> dict[str, np.ndarray]:
-    """A lane of two branches as the MLP that it is: `W = matrix(w) + U`, or `g matrix(w) + (1 - g) U`."""
-    from imlp import reference  # it takes SciPy
+def _check_arrays(
+    folder: Path, config: Config, network: Network, arrays: dict[str, np.ndarray], active: list[int]
+) -> None:
+    """Refuse arrays that are not those of the network: anybody can compute a checksum."""
+    if max(active, default=-1) >= len(config.lanes):
+        raise RunError(f"the checkpoint of {folder} has lane {max(active)}, and the run {len(config.lanes)}", FORGED)
+    branches = [config.lanes[lane].branch(network) for lane in active]
+    groups: dict[str, tuple[dict[str, Shape], Shape]] = {}
+    if config.needs_prior:
+        groups["prior/"] = (shapes_of(network, dense=False), ())
+    if active:
+        groups["lanes/"] = (shapes_of(network, dense=True, branches=branches), (len(active),))
+    for prefix, (shapes, stack) in groups.items():
+        for name, shape in shapes.items():
+            array = arrays.get(prefix + name)
+            if array is None or array.shape != (*stack, *shape) or array.dtype.kind != "f":
+                held = "nothing" if array is None else f"{array.dtype} of shape {array.shape}"
+                raise RunError(f"the checkpoint of {folder} holds {held} as {prefix}{name}", FORGED)
 
+
+def _added_up(network: Network, own: dict[str, np.ndarray], branch: Branch | None) -> dict[str, np.ndarray]:
+    """A lane whose layers are made of parts as the MLP that it is."""
     found = {name: array for name, array in own.items() if name in network.shapes(dense=True) or network.verbs}
-    if branch is None:
-        return found
-    for layer in branch.layers:
-        spec, W, b = network.layer(layer).spec, own[f"{layer}.weight"], own.get(f"{layer}.bias")
-        small = {part: own[f"{layer}.prior.{part}"].astype(np.float64) for part in spec.parameters}
-        g = 1 / (1 + np.exp(-own[f"{layer}.gate"].astype(np.float64))) if branch.coupling == "gate" else 1.0
-        kept = 1 - g if branch.coupling == "gate" else 1.0
-        W_P = reference.matrix(spec, spec.unnamed(small), layout="dense")
-        found[f"{layer}.weight"] = (g * W_P + kept * W).astype(W.dtype)
-        if b is not None:
-            b_p = reference.expand_bias(spec, own.get(f"{layer}.prior.bias"))
-            found[f"{layer}.bias"] = (g * b_p + kept * b).astype(b.dtype)
+    for layer in branch.layers if branch else ():
+        for part, made in zip(("weight", "bias"), made_of(network.layer(layer), own, branch), strict=True):
+            if made is not None:
+                found[f"{layer}.{part}"] = made
     return found
 
 
 def _own(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
-    """The numbers of a group, without Adam's moments, by the names that they have in the network."""
+    """The numbers of a group, without the optimizer's state, by the names that they have in the network."""
     chosen = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-    return {name.removeprefix(BUFFER): array for name, array in chosen.items() if not name.startswith("adam.")}
+    return {name.removeprefix(BUFFER): array for name, array in chosen.items() if not name.startswith(STATE)}
 
 
-def load(run: str | Path, lane: int = 0, network: str | None = None) -> "torch.nn.Module":
+def load(run: str | Path, lane: int = 0, network: str | None = None, coupling: str | None = None) -> "torch.nn.Module":
     """A trained lane as a plain `torch.nn.Module`: images from 0 to 1 in, logits out.
 
     It is an MLP of `Linear` layers; of a PyTorch model it is that model, with `imlp.nn.Dense` layers. `network` names
-    the code of a network from outside the package (`FILE.py:NAME`), which is only run if it is named.
+    the code of a network from outside the package (`FILE.py:NAME`), which is only run if it is named, and so does
+    `coupling`.
     """
     try:
         import torch
@@ -112,7 +132,7 @@ def load(run: str | Path, lane: int = 0, network: str | None = None) -> "torch.n
 
     if isinstance(lane, str):
         raise ConfigError(f"lane is {lane!r}", "give a lane's number; the prior can be exported as arrays")
-    made, own = parameters(run, lane, network)
+    made, own = parameters(run, lane, network, coupling)
     if made.verbs is not None:
         own_module: torch.nn.Module = made.trained(own, dense=True)  # type: ignore[attr-defined]
         return own_module.eval()
@@ -125,9 +145,16 @@ def load(run: str | Path, lane: int = 0, network: str | None = None) -> "torch.n
     return module.eval()
 
 
-def write(run: str | Path, path: Path, lane: int | str, format: str, network: str | None = None) -> None:
+def write(
+    run: str | Path,
+    path: Path,
+    lane: int | str,
+    format: str,
+    network: str | None = None,
+    coupling: str | None = None,
+) -> None:
     """Write a lane, whole or not at all."""
-    made, own = parameters(run, lane, network)
+    made, own = parameters(run, lane, network, coupling)
     if format in ("safetensors", "npz"):
         contiguous = {name: np.asarray(array, order="C") for name, array in own.items()}
         if format == "npz":
@@ -137,7 +164,7 @@ def write(run: str | Path, path: Path, lane: int | str, format: str, network: st
             metadata = {"network": made.name, "image": str(made.image)}
             _write(path, safetensors.numpy.save(contiguous, metadata=metadata))
         return
-    module = load(run, lane, network)  # type: ignore[arg-type]
+    module = load(run, lane, network, coupling)  # type: ignore[arg-type]
     import torch
 
     dtype = next(module.parameters()).dtype

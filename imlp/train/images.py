@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from imlp import augment
+from imlp.data import Dataset
 from imlp.model import Model
 from imlp.train.config import Config
-from imlp.train.data import Dataset
 
 STREAM_OF_ORDER, STREAM_OF_CROPS = 1, 2  # of the seed's random numbers; stream 0 draws the initial weights
 EVALUATED_AT_ONCE = 1000

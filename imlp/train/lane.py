@@ -4,125 +4,120 @@ import dataclasses
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from math import inf
+from functools import cached_property
 from typing import Any
 
-from imlp.couplings.moves import BRANCHING, COUPLINGS, MIXING, MOMENTS, WITHOUT_PRIOR, Branch
+from imlp.couplings import COUPLINGS, Branch, Branching, Coupling, Mixing, Replacing, class_of, recalled_class
 from imlp.couplings.schedule import Alpha, Schedule, alphas_of, shortened
+from imlp.couplings.setting import from_mapping, setting, with_settings_of
 from imlp.errors import ConfigError
 from imlp.networks import Network, check_layers
-from imlp.train.setting import LANE, setting
+from imlp.plugins import is_outside, without_place
+
+MOMENTS = ("keep", "zero")
+FORMULAS = "; ".join(f"{name}: {kind.formula}" for name, kind in COUPLINGS.items())
 
 
 @dataclass(frozen=True)
+@with_settings_of(*COUPLINGS.values(), added_later=True)
 class Lane:
-    """One I-MLP of a run: how, when and where it is tied to the prior."""
+    """One I-MLP of a run: how, when and where it is tied to the prior. It has the settings of all couplings."""
 
     alpha: str = setting(
         None,
         "How far W moves towards the prior: 0.5, decay:0.5:2, end:0.5, once:10:1, list:0.5:0.4:0.3, or NAME=... by "
         "layer. Default 0.5.",
-        LANE,
     )
     every: str = setting(
         None,
         "How often: step, epoch (the paper's algorithm 1), or a number of steps. Default: step, but epoch with add.",
-        LANE,
     )
-    coupling: str = setting(
-        "interpolate",
-        "interpolate: (1 - alpha) W + alpha W_P; add: W + alpha W_P (RepMLPNet); self: towards the nearest W_P, with "
-        "no prior; relax: become the prior, then train freely; pathway: W = matrix(w) + U; gate: "
-        "W = g matrix(w) + (1 - g) U.",
-        LANE,
-        formerly="mode",
+    coupling: str = setting("interpolate", f"{FORMULAS}. Or a class of your own: FILE.py:Class.", formerly="mode")
+    coupling_source: str | None = setting(
+        None, "SHA-256 of the source file of a coupling from outside the package.", added_later=True
     )
-    layers: tuple[str, ...] = setting((), "Which layers, instead of all those that the network interpolates.", LANE)
-    biases: bool = setting(True, "Mix the biases as well.", LANE)
-    head: bool = setting(False, "Mix the head as well, which the paper does not.", LANE)
-    alpha_locality: str = setting(
-        "",
-        "With self: the alpha for entries outside the prior's support (locality). Default: that of alpha.",
-        LANE,
-        added_later=True,
+    coupling_options: tuple[tuple[str, Any], ...] = setting(
+        (), "Settings of a coupling from outside the package, NAME=VALUE.", added_later=True
     )
-    alpha_sharing: str = setting(
-        "",
-        "With self: the alpha for entries in the support that are not shared (sharing). Default: that of alpha.",
-        LANE,
-        added_later=True,
-    )
+    layers: tuple[str, ...] = setting((), "Which layers, instead of all those that the network interpolates.")
+    biases: bool = setting(True, "Mix the biases as well.")
+    head: bool = setting(False, "Mix the head as well, which the paper does not.")
     moments: str = setting(
-        "keep", "Adam's moments of a layer that was mixed: keep, or zero (Adam starts again).", LANE, added_later=True
+        "keep", "Adam's moments of a layer that was mixed: keep, or zero (Adam starts again).", added_later=True
     )
-    relax_after: int | None = setting(
-        None, "With relax: the epoch after which W becomes the prior. Default: half of them.", LANE, added_later=True
-    )
-    gate: float = setting(0.5, "With gate: the initial value of g.", LANE, added_later=True)
-    decay_prior: float = setting(1e-4, "With pathway: the weight decay of w.", LANE, added_later=True)
-    decay_rest: float = setting(1e-2, "With pathway: the weight decay of U.", LANE, added_later=True)
 
     def __post_init__(self) -> None:
-        if self.coupling not in COUPLINGS:
-            raise ConfigError(f"coupling is {self.coupling!r:.60}", f"use {', '.join(COUPLINGS)}")
-        mixes = self.coupling in MIXING
-        alpha = Alpha(self.alpha if self.alpha is not None else "0.5" if mixes else "0")
-        if not mixes and not alpha.is_zero:
-            raise ConfigError(f"alpha is {alpha}, but {self.coupling} has none", "leave --alpha out")
-        for name in ("alpha_locality", "alpha_sharing"):
-            if getattr(self, name) != "" and self.coupling != "self":
-                raise ConfigError(f"{name} is for the coupling self, not {self.coupling}", "add --coupling self")
-        locality, sharing = Alpha(self.alpha_locality or alpha), Alpha(self.alpha_sharing or alpha)
-        for name, value in (("alpha", locality), ("alpha_locality", ""), ("alpha_sharing", sharing)):
-            object.__setattr__(self, name, "" if name == "alpha_sharing" and sharing == locality else value)
+        if not is_outside(self.coupling):
+            self._set(coupling_source=None)
+        elif self.coupling_source is None:  # named by a program or an option, and not read from the folder of a run
+            self._set(coupling_source=class_of(self.coupling).source())
+        options = self.coupling_options
+        pairs = options.items() if isinstance(options, Mapping) else options
+        self._set(coupling_options=tuple(sorted((str(name), value) for name, value in pairs)))
         if isinstance(self.layers, str) or not isinstance(self.layers, Iterable):
             raise ConfigError(f"layers is {self.layers!r}", "give a list of layers' names")
-        object.__setattr__(self, "layers", tuple(self.layers))
+        self._set(layers=tuple(self.layers))
         for layer in self.layers:
             if not isinstance(layer, str) or self.layers.count(layer) > 1:
                 raise ConfigError(f"layers has {layer!r:.60}", "give names of layers, each once")
-        object.__setattr__(self, "every", self._usual_cadence if self.every is None else str(self.every))
+        self._refuse_foreign_settings()
+        alpha = Alpha(self.alpha if self.alpha is not None else "0.5" if self.mixes else "0")
+        if not self.mixes and not alpha.is_zero:
+            raise ConfigError(f"alpha is {alpha}, but {self.rule.name} has none", "leave --alpha out")
+        self._set(**(self.rule.spelled(alpha) if isinstance(self.rule, Mixing) else {"alpha": alpha}))
+        usual = self.rule.every if isinstance(self.rule, Mixing) and self.is_mixed_repeatedly else "epoch"
+        self._set(every=usual if self.every is None else str(self.every))
         if self.every not in ("epoch", "step") and not re.fullmatch("0*[1-9][0-9]{0,8}", self.every):
             raise ConfigError(f"every is {shortened(self.every)}", "use epoch, step, or a whole number of steps from 1")
         for alpha in self.knobs:
             if alpha.mixes_once and self.every != "epoch":
                 problem = f"alpha {alpha.mixes_once}:... mixes once, but every is {self.every!r}"
                 raise ConfigError(problem, "use every = epoch with it")
-        self._check_numbers()
-
-    def _check_numbers(self) -> None:
         if self.moments not in MOMENTS:
             raise ConfigError(f"moments is {self.moments!r:.60}", f"use {' or '.join(MOMENTS)}")
-        if self.relax_after is not None and self.relax_after < 1:
-            raise ConfigError(f"relax_after is {self.relax_after!r}", "give the number of an epoch, from 1")
-        if not 0 < self.gate < 1:
-            raise ConfigError(f"gate is {self.gate!r}", "give a number between 0 and 1")
-        for name in ("decay_prior", "decay_rest"):
-            if not 0 <= getattr(self, name) < inf:
-                raise ConfigError(f"{name} is {getattr(self, name)!r}", "give a number from 0")
-        owners = {
-            "relax_after": ("relax",), "gate": ("gate",), "decay_prior": ("pathway",), "decay_rest": ("pathway",),
-            "moments": MIXING, "head": MIXING, "biases": MIXING, "layers": (*MIXING, *BRANCHING),
-        }  # fmt: skip
-        fields = {f.name: f for f in dataclasses.fields(self)}
-        for name, own in owners.items():
-            if self.coupling not in own and getattr(self, name) != fields[name].default:
-                problem = f"{name} is for the coupling {' or '.join(own)}, not {self.coupling}"
-                raise ConfigError(problem, f"leave it out, or add --coupling {own[0]}")
+
+    def _set(self, **values: Any) -> None:
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+        self.__dict__.pop("rule", None)  # which depends on them
+
+    def _refuse_foreign_settings(self) -> None:
+        if self.coupling_options and not is_outside(self.coupling):
+            raise ConfigError("coupling_options is for a coupling from outside", "add --coupling FILE.py:Class")
+        kind = self._kind
+        used = {*kind.takes, "alpha", "every", *(kind.settings() if kind.outside is None else ())}
+        for f in dataclasses.fields(self):
+            if f.name not in used and getattr(self, f.name) != f.default:
+                settings = {name: [*own.takes, *own.settings()] for name, own in COUPLINGS.items()}
+                owners = [name for name, own in settings.items() if f.name in own]
+                if owners:
+                    problem = f"{f.name} is for the coupling {' or '.join(owners)}, not {kind.name}"
+                    raise ConfigError(problem, f"leave it out, or add --coupling {owners[0]}")
 
     @property
-    def _usual_cadence(self) -> str:
-        """After every step, as the paper's numbers require; lanes that are mixed once or never use an epoch's end.
+    def _kind(self) -> type[Coupling]:
+        if self.coupling_source is None:
+            return class_of(self.coupling)
+        return recalled_class(self.coupling, self.coupling_source)
 
-        To add the prior after every step would make W grow without bounds.
-        """
-        return "step" if self.coupling in ("interpolate", "self") and self.is_mixed_repeatedly else "epoch"
+    @cached_property
+    def rule(self) -> Coupling:
+        """Its coupling as an object, with the settings that it has here."""
+        kind, options = self._kind, dict(self.coupling_options)
+        if kind.outside is None:
+            options = {name: getattr(self, name) for name in kind.settings()}
+        made: Coupling = from_mapping(kind, options)
+        return made
+
+    @property
+    def mixes(self) -> bool:
+        """Whether its coupling has an alpha."""
+        return isinstance(self.rule, Mixing)
 
     @property
     def is_mixed_repeatedly(self) -> bool:
         """Whether it has a cadence, unlike the S-MLP, schedules that mix once, and couplings that mix nothing."""
-        mixes_once = any(knob.mixes_once for knob in self.knobs)
-        return self.coupling in MIXING and not self.is_plain and not mixes_once
+        return self.mixes and not self.is_plain and not any(knob.mixes_once for knob in self.knobs)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -131,33 +126,27 @@ class Lane:
         for f in dataclasses.fields(self):
             if not (f.metadata["added_later"] and getattr(self, f.name) == f.default):
                 own[f.metadata["formerly"] or f.name] = getattr(self, f.name)
-        return own
+        return own | {"mode": without_place(self.coupling)}
 
     @property
     def needs_prior(self) -> bool:
         """Whether a prior has to be trained beside it."""
-        return self.coupling not in WITHOUT_PRIOR
+        return self.rule.needs_prior
 
     @property
     def knobs(self) -> tuple[Alpha, ...]:
         """Its alpha; with `self` those of locality and of sharing."""
-        if self.coupling != "self":
-            return (self.parsed,)
-        return self.parsed, Alpha(self.alpha_sharing or self.alpha)
+        return self.rule.alphas(self.parsed) if isinstance(self.rule, Mixing) else (self.parsed,)
 
     def wakes_after(self, epochs: int) -> int:
-        """After which epoch of a run it becomes the prior, and begins; 0: it trains from the start."""
-        if self.coupling != "relax":
-            return 0
-        return max(1, epochs // 2) if self.relax_after is None else self.relax_after
+        """After which epoch of a run it is made of the prior, and begins; 0: it trains from the start."""
+        return self.rule.begins_after(epochs) if isinstance(self.rule, Replacing) else 0
 
     def branch(self, network: Network) -> Branch | None:
-        """How it computes its layers, if of two parts."""
-        if self.coupling not in BRANCHING:
+        """Which of its layers are made of parts, and how."""
+        if not isinstance(self.rule, Branching):
             return None
-        names = check_layers(network, self.layers) if self.layers else network.interpolated
-        decays = (self.decay_prior, self.decay_rest) if self.coupling == "pathway" else (0.0, 0.0)
-        return Branch(self.coupling, tuple(names), self.gate, *decays)
+        return Branch(self.rule, tuple(check_layers(network, self.layers) if self.layers else network.interpolated))
 
     @property
     def parsed(self) -> Alpha:
@@ -178,7 +167,7 @@ class Lane:
     @property
     def is_plain(self) -> bool:
         """Whether it is the S-MLP: never mixed, and computed as it is."""
-        return self.coupling in MIXING and all(alpha.is_zero for alpha in self.knobs)
+        return self.mixes and all(alpha.is_zero for alpha in self.knobs)
 
     @property
     def compared(self) -> "Lane":
@@ -196,26 +185,18 @@ class Lane:
     @property
     def extras(self) -> list[str]:
         """What is not the default, beside alpha and cadence."""
-        extras = {"add": ["added"], "self": ["self"]}.get(self.coupling, [])
+        extras = [self.rule.name if self.rule.word is None else self.rule.word] if isinstance(self.rule, Mixing) else []
+        extras += [f"{name} {value}" for name, value in self.coupling_options]
         extras += ["moments zeroed"] if self.moments == "zero" else []
         extras += [f"only {' '.join(self.layers)}"] if self.layers else []
         extras += [] if self.biases else ["no biases"]
-        return extras + (["with head"] if self.head else [])
+        return [extra for extra in extras if extra] + (["with head"] if self.head else [])
 
     @property
     def what(self) -> str:
         """Its coupling with the numbers that set it."""
-        match self.coupling:
-            case "relax":
-                return (
-                    "relaxed after half of the epochs"
-                    if self.relax_after is None
-                    else f"relaxed after epoch {self.relax_after}"
-                )
-            case "pathway":
-                return f"pathway, decays {self.decay_prior:g} and {self.decay_rest:g}"
-            case "gate":
-                return f"gate from {self.gate:g}"
+        if not self.mixes:
+            return self.rule.title
         if len(set(self.knobs)) == 2:
             return "I-MLP locality {}, sharing {}".format(*self.knobs)
         return f"I-MLP alpha {self.knobs[0]}"
@@ -231,6 +212,14 @@ def split_cadence(text: str) -> tuple[str, str | None]:
     return alpha, every if at else None
 
 
+def cadences_of(text: str) -> list[str]:
+    """`epoch,step` as a list, each once."""
+    listed = [own.strip() for own in text.split(",")]
+    if len(set(listed)) < len(listed):
+        raise ConfigError(f"every is {shortened(text)}", "name each cadence once")
+    return listed
+
+
 def lanes_of(alphas: str | Iterable[str], every: str | None = None, **common: Any) -> tuple[Lane, ...]:
     """A lane for each alpha and each cadence, each once; alpha 0 and schedules that mix once have one cadence only.
 
@@ -239,11 +228,11 @@ def lanes_of(alphas: str | Iterable[str], every: str | None = None, **common: An
     """
     listed = [alpha for text in ([alphas] if isinstance(alphas, str) else alphas) for alpha in alphas_of(text)]
     found: dict[Lane, None] = {}
-    for cadence in (None,) if every is None else every.split(","):
+    for cadence in (None,) if every is None else cadences_of(every):
         for text in listed:
             alpha, own = split_cadence(text)
-            made = Lane(alpha=alpha, **common)
-            usual = made.every if cadence is None or not made.is_mixed_repeatedly else cadence.strip()
+            made: Lane = from_mapping(Lane, {**common, "alpha": alpha})
+            usual = made.every if cadence is None or not made.is_mixed_repeatedly else cadence
             found[dataclasses.replace(made, every=usual if own is None else own)] = None
     return tuple(found)
 

@@ -3,8 +3,7 @@
 import dataclasses
 from collections.abc import Iterable
 
-from imlp.couplings.moves import Branch, Move, Moves
-from imlp.errors import ConfigError
+from imlp.couplings import Branch, Mixing, Move, Moves
 from imlp.networks import Network
 from imlp.train.config import Config, Lane, differences
 
@@ -17,15 +16,17 @@ class LaneInterpolation:
         self.schedules = [lane.schedules(network) for lane in self.lanes]
         self.branches = [lane.branch(network) for lane in self.lanes]
         self.wakes = [lane.wakes_after(epochs) for lane in self.lanes]
-        for lane, epoch in zip(self.lanes, self.wakes, strict=True):
-            if epoch > epochs:
-                raise ConfigError(f"{lane.title}, of {epochs} epochs", f"give relax_after from 1 to {epochs}")
 
     def alphas(self, lane: int, epoch: int, knob: int = 0) -> dict[str, float]:
         """Alpha of each layer that the lane interpolates in this epoch; nothing for a lane that rests."""
-        schedules = self.schedules[lane][min(knob, len(self.schedules[lane]) - 1)]
-        found = {layer: schedule.at(epoch, self.epochs) for layer, schedule in schedules.items()}
+        found = {layer: schedule.at(epoch, self.epochs) for layer, schedule in self.schedules[lane][knob].items()}
         return {layer: alpha for layer, alpha in found.items() if alpha is not None}
+
+    def by_knob(self, lane: int, epoch: int) -> dict[str, dict[str, float]]:
+        """The same for each knob of the lane's coupling by name: `alpha`, and of `self` `alpha_sharing`."""
+        rule = self.lanes[lane].rule
+        names = rule.knobs if isinstance(rule, Mixing) else ("alpha",)
+        return {name: self.alphas(lane, epoch, knob) for knob, name in enumerate(names)}
 
     def awake(self, epoch: int) -> list[int]:
         """The lanes that train in this epoch, counted from 0, unless they have stopped."""
@@ -44,18 +45,19 @@ class LaneInterpolation:
         return [
             lane
             for lane in active
-            if self.lanes[lane].steps is None and any(any(self.alphas(lane, epoch, knob).values()) for knob in range(2))
+            if self.lanes[lane].steps is None
+            and any(any(alphas.values()) for alphas in self.by_knob(lane, epoch).values())
         ]
 
     def moves(self, active: list[int], due: list[int], epoch: int) -> Moves:
         """What is done to each layer of the lanes that are due; `active` names the lanes of the stack."""
         found: dict[str, list[Move | None]] = {}
         for lane in due:
-            own = self.lanes[lane]
-            locality, sharing = (self.alphas(lane, epoch, knob) for knob in range(2))
-            for layer in dict.fromkeys((*locality, *sharing)):
-                alphas = (locality.get(layer, 0.0), sharing.get(layer, 0.0))
-                move = Move(own.coupling, *alphas, biases=own.biases, moments=own.moments)
+            own, knobs = self.lanes[lane], [*self.by_knob(lane, epoch).values()]
+            assert isinstance(own.rule, Mixing)
+            for layer in dict.fromkeys(layer for alphas in knobs for layer in alphas):
+                alphas = tuple(alphas.get(layer, 0.0) for alphas in knobs)
+                move = Move(own.rule, alphas, biases=own.biases, moments=own.moments)
                 found.setdefault(layer, [None] * len(active))[active.index(lane)] = move
         return found
 
@@ -68,10 +70,5 @@ def extends(config: Config, earlier: Config, network: Network) -> bool:
     before = LaneInterpolation(network, earlier.lanes, earlier.epochs)
     now = LaneInterpolation(network, config.lanes, config.epochs)
     lanes, epochs = range(len(earlier.lanes)), range(earlier.epochs)
-    same = (
-        before.alphas(lane, epoch, knob) == now.alphas(lane, epoch, knob)
-        for lane in lanes
-        for epoch in epochs
-        for knob in range(2)
-    )
+    same = (before.by_knob(lane, epoch) == now.by_knob(lane, epoch) for lane in lanes for epoch in epochs)
     return before.wakes == now.wakes and all(same)

@@ -17,15 +17,14 @@ import numpy as np
 
 from imlp import machine
 from imlp.backend import backend as get_backend
+from imlp.data import Dataset
 from imlp.errors import ConfigError, NonFiniteError, RunError
 from imlp.model import not_finite
 from imlp.train import checkpoint, metrics
 from imlp.train.callbacks import Callback, Row
 from imlp.train.config import Config
-from imlp.train.data import Dataset
 from imlp.train.images import PlacedImages
 from imlp.train.lanes import LaneInterpolation, extends
-from imlp.train.prior_source import PriorSource
 from imlp.train.run_folder import RunFolder
 from imlp.train.state import State, StateFactory, all_finite, part
 
@@ -34,13 +33,15 @@ SAVING = 0.1  # one that takes more only as often as to take at most this share 
 
 
 class Interrupted(RunError):
-    """The run was asked to stop, and has written a checkpoint first."""
+    """The run was asked to stop by a signal, and has written a checkpoint first."""
+
+    def __init__(self, signal: str, remedy: str, where: str = ""):
+        self.signal = signal
+        super().__init__(f"stopped by {signal}{where}", remedy)
 
 
 class Trainer:
     """A run of `config` on `data` in `folder`: `run()` starts or resumes it, and returns its result."""
-
-    prior_source: PriorSource | None = None  # records the prior's weights while it is trained, or replays them
 
     def __init__(self, config: Config, data: Dataset, folder: Path, callbacks: Sequence[Callback] = ()):
         self.config, self.data, self.folder, self.callbacks = config, data, folder, list(callbacks)
@@ -63,6 +64,7 @@ class Trainer:
         with self.files.locked(), self.on_this_machine():
             if again:
                 self.files.delete()
+            self.files.refuse_links()
             self.saved, self.saving = time.monotonic(), 0.0
             self.state = self._start(resume)
             self.place_images()
@@ -104,8 +106,7 @@ class Trainer:
     def on_this_machine(self) -> Iterator[None]:
         """With the threads and the determinism of the settings, and room for all lanes."""
         config, need = self.config, self.memory()
-        settings = machine.settings(config.backend, **config.machine_settings)
-        with settings, need.shortage_explained():
+        with self.backend.computing(**config.machine_settings), need.shortage_explained():
             need.check()
             yield
 
@@ -121,13 +122,10 @@ class Trainer:
         files.delete_partial_files()
         loaded = files.newest_checkpoint(lambda text: self._tell("warned", text))
         if loaded is None:
-            files.begin(self.config, machine.environment(), self._replayed)
+            files.begin(self.config, machine.environment())
             return self.states.new()
         arrays, saved = loaded
-        said = saved.get("run")  # earlier versions wrote none
-        files.check_checkpoint(said, self.config, self._extends, self._replayed)
-        if said and self.prior_source is not None:
-            self.prior_source.check(said["cadences"])
+        files.check_checkpoint(saved.get("run"), self.config, self._extends)
         if not files.environment.exists():
             files.write_environment(machine.environment())
         if saved["data"] != self.data.digest:
@@ -143,11 +141,6 @@ class Trainer:
     def _extends(self, earlier: Config) -> bool:
         return extends(self.config, earlier, self.network)
 
-    @property
-    def _replayed(self) -> str | None:
-        """The run of its sweep whose prior it replays, if it does not train one itself."""
-        return self.prior_source.replayed_run if self.prior_source is not None else None
-
     def save(self) -> None:
         """Write a checkpoint of where the run is."""
         state, begin = self.state, time.monotonic()
@@ -156,11 +149,7 @@ class Trainer:
         mean, std = self.data.statistics(self.config.inputs)
         data: dict[str, Any] = {"mean": mean.tolist(), "std": std.tolist()}
         data |= {"data": self.data.digest, "image": self.data.image, "classes": self.data.n_classes}
-        cadences = self.prior_source.cadences if self.prior_source is not None else None
-        run = {"config": dataclasses.asdict(self.config), "plays": self._replayed, "cadences": cadences}
-        if self.prior_source is not None:
-            self.prior_source.sync()
-        saved = {**self.states.header(state), **data, "run": run}
+        saved = {**self.states.header(state), **data, "run": {"config": dataclasses.asdict(self.config)}}
         self.files.save_checkpoint(arrays, saved, keep=checkpoint.KEPT if whole else 1)
         self.saved = time.monotonic()
         self.saving = self.saved - begin
@@ -181,9 +170,8 @@ class Trainer:
             if (late or self.stop_requested is not None) and state.is_finite:  # if not, the next step finds it
                 self.save()
                 if self.stop_requested is not None:
-                    where = f"in epoch {state.epoch + 1} after step {state.step} of {self.steps}"
-                    problem = f"stopped by {self.stop_requested} {where}"
-                    raise Interrupted(problem, "nothing is lost: continue with --resume")
+                    where = f" in epoch {state.epoch + 1} after step {state.step} of {self.steps}"
+                    raise Interrupted(self.stop_requested, "nothing is lost: continue with --resume", where)
         self._refuse_non_finite_sums()
         self._refuse_non_finite_weights()
         trained = time.monotonic()
@@ -204,8 +192,8 @@ class Trainer:
         """One batch for the prior and for all lanes, with the interpolation that is due after it."""
         state, config = self.state, self.config
         x, y = self.images.train_batch(batch, state.epoch, state.step)
-        settings: dict[str, Any] = {"lr": config.lr, "betas": (config.beta1, config.beta2), "eps": config.eps}
-        settings |= {"compile": config.compile, "check": self._check_finite}
+        settings: dict[str, Any] = {"compile": config.compile, "check": self._check_finite}
+        settings["optimizer"] = config.optimizer_settings
         losses = [self._step_of_prior(x, y, settings)]
         step = state.epoch * self.steps + state.step + 1
         while state.lanes is not None:
@@ -221,23 +209,15 @@ class Trainer:
             total += loss * len(batch)
 
     def _step_of_prior(self, x: Any, y: Any, settings: dict[str, Any]) -> Any:
-        """Train the prior on the batch, or take its weights from the recording; its loss, or 0."""
-        state, source = self.state, self.prior_source
+        """Train the prior on the batch; its loss, or 0 if there is none."""
+        state = self.state
         if state.prior is None:
             return 0.0
-        if source is not None and source.replayed_run is not None:
-            for name, array in source.replay(state.epoch, state.step + 1).items():
-                state.prior.numbers[name][...] = self.backend.place(array, device=self.device)
-            return 0.0
         try:
-            loss = self.backend.train_step(state.prior, x, y, **settings)
+            return self.backend.train_step(state.prior, x, y, **settings)
         except NonFiniteError as error:
             where = f"in epoch {state.epoch + 1}, step {state.step + 1}, from {error.layer} on"
             raise self._prior_failed(f"loss is not finite {where}") from error
-        if source is not None and source.is_kept(state.epoch, state.step + 1):
-            arrays = {name: self.backend.to_numpy(p) for name, p in state.prior.numbers.items()}
-            source.record(state.epoch, state.step + 1, arrays)
-        return loss
 
     def _close_epoch(self) -> tuple[list[Row], dict[str, float]]:
         """Evaluate, interpolate, evaluate again, measure the bias; the rows of the epoch and where the time went."""
@@ -252,7 +232,7 @@ class Trainer:
         if due and state.lanes is not None:
             moves = self.interpolation.moves(state.active, due, state.epoch)
             self.backend.mix(state.lanes, state.prior, moves)
-        waking = self.states.wake(state, (state.epoch + 1) * self.steps)
+        waking = self.states.wake(state)
         if due:
             self._refuse_non_finite_weights()
         clock.append(time.monotonic())
@@ -264,8 +244,6 @@ class Trainer:
 
         sums = [np.atleast_1d(self.backend.to_numpy(total)) / len(self.data.x) for total in state.losses]
         train_losses = [float(value) for own in sums for value in own]
-        if self.prior_source is not None and self._replayed is not None:
-            train_losses[0] = self.prior_source.train_loss(state.epoch)
         for lane in set(waking) & set(state.active):  # they are the prior
             train_losses[1 + state.active.index(lane)] = train_losses[0]
         test: dict[int | str, tuple[Any, Any]] = after

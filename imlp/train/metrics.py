@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Any
 
+from imlp.data import Dataset
 from imlp.model import Model
 from imlp.networks import Network
 from imlp.train.callbacks import Row
 from imlp.train.config import Config
-from imlp.train.data import Dataset
 from imlp.train.lanes import LaneInterpolation
 from imlp.train.state import State
 
@@ -53,7 +53,7 @@ def rows(config: Config, interpolation: LaneInterpolation, state: State, scores:
         bias = {layer: {key: of[index] for key, of in own.items()} for layer, own in scores.bias.items()}
         found.append({
             **common, "lane": lane, "name": config.lanes[lane].title,
-            "alpha": interpolation.alphas(lane, state.epoch), **_sharing(interpolation, lane, state.epoch),
+            **_alphas(interpolation, lane, state.epoch),
             "train_loss": scores.train_losses[1 + index],
             "test_accuracy_before": float(scores.before.get(lane, correct) / n_test),
             "test_accuracy": float(correct / n_test), "test_loss": float(loss / n_test),
@@ -62,10 +62,10 @@ def rows(config: Config, interpolation: LaneInterpolation, state: State, scores:
     return found
 
 
-def _sharing(interpolation: LaneInterpolation, lane: int, epoch: int) -> dict[str, Any]:
-    """The second knob of `self`, where it is not the first."""
-    own = interpolation.alphas(lane, epoch, knob=1)
-    return {} if own == interpolation.alphas(lane, epoch) else {"alpha_sharing": own}
+def _alphas(interpolation: LaneInterpolation, lane: int, epoch: int) -> dict[str, Any]:
+    """The alphas of its layers by knob; a second knob only where it is not as the first."""
+    knobs = interpolation.by_knob(lane, epoch)
+    return {name: own for name, own in knobs.items() if name == "alpha" or own != knobs["alpha"]}
 
 
 def result(config: Config, network: Network, data: Dataset, state: State) -> dict[str, Any]:

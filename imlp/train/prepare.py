@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from imlp import machine, verify
+from imlp import data as data_sets
+from imlp import machine
+from imlp.data import Dataset, ProgressCallback, silent
 from imlp.errors import RunError
-from imlp.train import data as data_sets
+from imlp.look import verify
 from imlp.train.config import Config
-from imlp.train.data import Dataset, ProgressCallback, silent
 from imlp.train.loop import Trainer
 
 TRAINED_WITH = ("bias", "apply", "gradients", "interpolate", "project")  # `verify` checks the others too
@@ -58,7 +59,7 @@ def check_network(trainer: Trainer) -> Checked:
     begin, dtype = time.monotonic(), trainer.config.dtype
     options: dict[str, Any] = {"dtype": dtype, "device": trainer.device, "verbs": TRAINED_WITH}
     config = trainer.config
-    with machine.settings(config.backend, **config.machine_settings):
+    with trainer.backend.computing(**config.machine_settings):
         error = max(max(verify.layer_errors(spec, **options).values()) for spec in specs)
         own: Any = trainer.network
         if own.verbs is not None:  # each layer of a PyTorch model against its matrix

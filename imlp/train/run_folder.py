@@ -5,8 +5,9 @@ user's, and is never touched.
 """
 
 import json
+import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,23 +17,26 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from imlp.errors import FileError, RunError
-from imlp.files import parse_json, reason, write_whole
-from imlp.networks.outside import recalled
+from imlp.files import parse_json, read_bytes, reason, write_whole
+from imlp.plugins import recalled
 from imlp.train import checkpoint
 from imlp.train.config import Config, differences, read, recorded, to_toml
 
 CONFIG, ENVIRONMENT, METRICS, TIMES, RESULT = "config.toml", "env.json", "metrics.jsonl", "times.jsonl", "result.json"
 CHECKPOINT, STOPPED_LANE = "checkpoint", "stopped-lane"
 NETWORK = "network.py"  # the text of a network from outside the package; nobody runs it unless the user names it
-RECORDING, REPLAYED = "prior-path", "plays.json"  # the prior's weights on record; whose recording a run replays
+COUPLING = "coupling"  # .py: the same of a coupling; a second one is coupling2.py
 PICTURE, TENSORBOARD, LOG, LOCK = "run.png", "tensorboard", "error.log", ".lock"
+FORMATS = {"safetensors": ".safetensors", "npz": ".npz", "torch": ".pt2", "onnx": ".onnx"}  # of exported networks
+CHECKPOINTS = "epoch#-step#.safetensors"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A file or folder of a run, by its name or a pattern of names."""
+    """A file of a run, or a folder with what it `holds`: whole names, in which `#` is a number and `*` anything."""
 
     name: str
+    holds: tuple[str, ...] = ()
     needed: str | None = None  # to resume: the pattern of the files that a worker on another machine fetches first
     identifies: bool = False  # it says which run this is, and is sent before checkpoints, which are refused without it
     archived: bool = False  # it is small, and kept with the results on record
@@ -40,20 +44,18 @@ class Entry:
 
 ENTRIES = (  # in the order in which they are deleted: whatever is left at any moment is a run, or nothing
     Entry(RESULT, archived=True),
-    Entry(CHECKPOINT, needed=f"{CHECKPOINT}/*.safetensors"),
-    Entry(f"{STOPPED_LANE}*", needed=f"{STOPPED_LANE}*/*.safetensors"),
-    Entry(RECORDING),
-    Entry(REPLAYED, needed=REPLAYED, identifies=True),
+    Entry(CHECKPOINT, (CHECKPOINTS,), needed=f"{CHECKPOINT}/*.safetensors"),
+    Entry(f"{STOPPED_LANE}#", (CHECKPOINTS,), needed=f"{STOPPED_LANE}*/*.safetensors"),
     Entry(ENVIRONMENT, needed=ENVIRONMENT, identifies=True, archived=True),
     Entry(METRICS, needed=METRICS, archived=True),
     Entry(TIMES, needed=TIMES, archived=True),
     Entry(PICTURE),
-    Entry(TENSORBOARD),
-    Entry("lane*.*"),  # exported networks
-    Entry("prior.*"),
+    Entry(TENSORBOARD, ("events.out.tfevents.*",)),
+    *(Entry(f"{model}{suffix}") for model in ("lane#", "prior") for suffix in FORMATS.values()),
     Entry(LOG),
     Entry(NETWORK, needed=NETWORK, identifies=True, archived=True),
-    Entry(".*.part"),
+    Entry(f"{COUPLING}.py", needed=f"{COUPLING}*.py"),
+    Entry(f"{COUPLING}#.py"),
     Entry(CONFIG, needed=CONFIG, identifies=True, archived=True),
 )
 
@@ -65,8 +67,7 @@ class RunFolder:
         self.path = path
         self.config, self.environment = path / CONFIG, path / ENVIRONMENT
         self.metrics, self.times, self.result = path / METRICS, path / TIMES, path / RESULT
-        self.checkpoint, self.recording, self.replayed = path / CHECKPOINT, path / RECORDING, path / REPLAYED
-        self.log, self.lock = path / LOG, path / LOCK
+        self.checkpoint, self.log, self.lock = path / CHECKPOINT, path / LOG, path / LOCK
 
     @staticmethod
     def find(folder: Path, where: str = "**") -> list[Path]:
@@ -84,11 +85,6 @@ class RunFolder:
     def is_finished(self) -> bool:
         return self.result.exists()
 
-    @property
-    def replays_a_prior(self) -> bool:
-        """Whether the run takes its prior from the recording of another one."""
-        return self.replayed.exists()
-
     def read_config(self) -> Config:
         """The settings of the run; a `ConfigError` where the file is not that of one."""
         return recorded(read(self.config))
@@ -96,7 +92,7 @@ class RunFolder:
     def result_of(self, config: Config, data_digest: str) -> dict[str, Any] | None:
         """The result of this very run on these very data, if it is here."""
         try:
-            found = parse_json(self.result.read_bytes())
+            found = parse_json(read_bytes(self.result))
             same = (found["identity"], found["data_digest"]) == (config.identity, data_digest)
         except (OSError, ValueError, KeyError, TypeError):
             return None
@@ -139,25 +135,19 @@ class RunFolder:
         if checkpoints and not resume:
             raise RunError(f"there is a run in {self.path}", "resume it: --resume; or start it again: --again")
 
-    def check_checkpoint(
-        self, said: Mapping[str, Any] | None, config: Config, extends: Callable[[Config], bool], replayed: str | None
-    ) -> None:
-        """Refuse a folder whose files are not those that its checkpoint (`said`; None: an old one) was written beside.
-
-        `replayed` is the run whose prior this one replays.
-        """
+    def check_checkpoint(self, written_by: Any, config: Config, extends: Callable[[Config], bool]) -> None:
+        """Refuse a folder whose files are not those that its checkpoint was written beside."""
         remedy = "put it back as it was, or choose another folder with --out"
         if not self.config.exists():
             raise RunError(f"{self.config} is missing, which says what the checkpoints beside it are of", remedy)
-        there = recorded(said["config"]) if said else config
+        if not isinstance(written_by, dict) or not isinstance(written_by.get("config"), dict):
+            raise RunError(
+                f"the checkpoints of {self.path} do not say which run they are of", "train it again: --again"
+            )
+        there = recorded(written_by["config"])
         changed = differences(there, config)
         if changed and not extends(there):
             raise RunError(f"{self.config} is not that of the checkpoints beside it ({'; '.join(changed)})", remedy)
-        if said and said["plays"] is not None and _read_json(self.replayed) != {"prior": said["plays"]}:
-            problem = f"{self.replayed} is missing or not what it was: this run took its prior from {said['plays']}"
-            raise RunError(problem, f"put back {json.dumps({'prior': said['plays']})}, or delete {self.path}")
-        if self.replays_a_prior and replayed is None:
-            raise RunError(f"{self.path} took its prior from another run of its sweep", "resume that sweep")
 
     def locked(self) -> AbstractContextManager[None]:
         """Keeps other processes out for the time of a `with`; the folder is made."""
@@ -169,37 +159,54 @@ class RunFolder:
         """Delete the run, and nothing that does not belong to one; the lock is held."""
         if self.config.exists():
             self.read_config()  # refuses a file that only has the name
-        elif any(path.name not in (LOCK, LOG) and path.suffix != ".part" for path in self.path.iterdir()):
+        elif {path.name for path in self.path.iterdir()} - {LOCK, LOG, *(path.name for path in self._partial_files())}:
             raise RunError(f"{self.path} is not a run's folder", "--again deletes runs only; choose another --out")
-        for path in [path for entry in ENTRIES for path in self.path.glob(entry.name)]:
-            try:
-                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-            except OSError as error:
-                raise FileError(f"cannot delete {path}: {reason(error)}", "delete it by hand") from error
+        try:
+            for path in self._own_files():
+                path.unlink()
+            for entry in (entry for entry in ENTRIES if entry.holds):
+                for path in _named(self.path, (entry.name,)):
+                    if not any(path.iterdir()):
+                        path.rmdir()
+        except OSError as error:
+            raise FileError(f"cannot delete {error.filename}: {reason(error)}", "delete it by hand") from error
 
     def delete_partial_files(self) -> None:
         """Delete what a process has left that was killed while it wrote; the lock is held."""
-        for path in (*self.path.glob(".*.part"), *self.path.glob(f"{CHECKPOINT}/.*.part")):
+        for path in self._partial_files():
             path.unlink(missing_ok=True)
+
+    def _own_files(self) -> list[Path]:
+        """Every file of the run by the names in `ENTRIES`, in that order; links are named, and not followed."""
+        found = []
+        for entry in ENTRIES:
+            for path in _named(self.path, (entry.name,)):
+                is_folder = path.is_dir() and not path.is_symlink()
+                found += _named(path, entry.holds) if is_folder else [path]
+        return found
+
+    def _partial_files(self) -> list[Path]:
+        return [path for path in self._own_files() if path.suffix == ".part"]
+
+    def refuse_links(self) -> None:
+        """Refuse a folder, perhaps somebody else's, whose files are links: what is written goes nowhere else."""
+        refuse_links(self._own_files())
 
     def delete_checkpoints(self) -> None:
         shutil.rmtree(self.checkpoint, ignore_errors=True)
 
-    def delete_recording(self) -> None:
-        shutil.rmtree(self.recording, ignore_errors=True)
-
     # Writing
 
-    def begin(self, config: Config, environment: Mapping[str, Any], replayed: str | None) -> None:
-        """Write what says which run this is; `replayed` is the run whose prior it replays, if any."""
+    def begin(self, config: Config, environment: Mapping[str, Any]) -> None:
+        """Write what says which run this is."""
         if config.source is not None and (found := recalled(config.network, config.source)).in_file:
             _write(self.path / NETWORK, found.text)
+        rules = [lane.rule.outside for lane in config.lanes]
+        texts = dict.fromkeys(found.text for found in rules if found is not None and found.in_file)
+        for n, text in enumerate(texts, start=1):
+            _write(self.path / f"{COUPLING}{n if n > 1 else ''}.py", text)
         self.write_config(config)
         self.write_environment(environment)
-        if replayed is None:
-            self.replayed.unlink(missing_ok=True)
-        else:
-            _write(self.replayed, json.dumps({"prior": replayed}) + "\n")
 
     def write_config(self, config: Config) -> None:
         _write(self.config, to_toml(config))
@@ -233,11 +240,6 @@ class RunFolder:
             except checkpoint.DAMAGED:
                 continue
 
-    def recorded_cadences(self) -> list[int] | None:
-        """The cadences of the recording, as the newest checkpoint states them; None: it says nothing of them."""
-        cadences: list[int] | None = ((checkpoint.header(self.checkpoint) or {}).get("run") or {}).get("cadences")
-        return cadences
-
     def save_checkpoint(self, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any], *, keep: int) -> None:
         checkpoint.save(self.checkpoint, arrays, state, keep=keep)
 
@@ -248,11 +250,19 @@ class RunFolder:
         return name
 
 
+def refuse_links(paths: Iterable[Path]) -> None:
+    """Refuse to write through symbolic links that the user has not named."""
+    for path in paths:
+        if path.is_symlink():
+            raise FileError(f"{path} is a symbolic link, which is not followed", "delete it, or name another --out")
+
+
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """One process per folder, which is made; the operating system frees the lock of a process that dies."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        refuse_links([folder / LOCK])
         lock = FileLock(folder / LOCK)
         lock.acquire(timeout=0)
     except Timeout:
@@ -268,14 +278,13 @@ def locked(folder: Path) -> Iterator[None]:
         lock.release()
 
 
+def _named(folder: Path, names: tuple[str, ...]) -> list[Path]:
+    """What a folder has by these names of an `Entry`, and what a process has left that was killed while it wrote it."""
+    pattern = "|".join(re.escape(name).replace(r"\#", r"\d+").replace(r"\*", ".+") for name in names)
+    whole = re.compile(rf"(?:{pattern})|\.(?:{pattern})(?:\.\d+)?\.part", re.ASCII)
+    return sorted(path for path in folder.glob("*") if names and whole.fullmatch(path.name))
+
+
 def _write(path: Path, text: str) -> None:
     with write_whole(path) as file:
         file.write(text.encode())
-
-
-def _read_json(path: Path) -> Any:
-    """What a file holds; None for one that is missing or damaged."""
-    try:
-        return parse_json(path.read_bytes())
-    except (OSError, ValueError):
-        return None

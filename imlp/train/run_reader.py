@@ -3,20 +3,22 @@
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from types import FunctionType
 from typing import Any
 
-from imlp.errors import ImlpError, RunError
-from imlp.files import check_path, parse_json, reason, shown
+from imlp.errors import ImlpError, OutsideError, RunError
+from imlp.files import check_path, parse_json, read_bytes, reason, shown
 from imlp.spec.meter import PARTS
 from imlp.train.callbacks import Row
 from imlp.train.config import Config, Lane
 from imlp.train.run_folder import RunFolder
 
 NUMBER = int | float
+MOST_LAYERS = 2000  # of the bias meter; to draw more takes minutes
 RUN_AGAIN = "run it again, or leave its folder out"
-METER = {f"{of}{part}": NUMBER for of in ("", "random_") for part in PARTS}
+METER = {f"{of}{part}": NUMBER for of in ("", "random_") for part in PARTS} | {...: NUMBER}
 OLD_METER = {"share": NUMBER, "random": NUMBER, "distance": NUMBER}  # before it told local from outside
 HELD_OUT = re.compile(r" \(validation [^()]+\)$")  # how the name of data ends that a search judges by
 
@@ -68,6 +70,8 @@ def read_run(folder: Path) -> Run:
     files = RunFolder(folder)
     try:
         config = files.read_config()
+    except OutsideError as error:
+        raise ForeignError(f"{files.config}: {error.problem}", error.remedy) from error
     except ImlpError as error:
         path = str(files.config)
         problem = error.problem if path in error.problem else f"{path} is not that of a run: {error.problem}"
@@ -83,14 +87,38 @@ def read_run(folder: Path) -> Run:
         "parameters": {"prior": int, "dense": int},
     }
     rows = _lines(files.metrics, lambda row: {**model, "epoch": int} if row.get("lane") == "prior" else lane)
+    ended = read_json(files.result, result) if finished else None
+    try:
+        _check_rows(rows, config, [stop["lane"] for stop in ended["stopped"]] if ended else [])
+    except ValueError as error:
+        raise RunError(f"cannot read {shown(files.metrics)}: {error}", RUN_AGAIN) from None
     return Run(
         folder=folder,
         config=config,
         rows=[{**row, "bias": meter_of(row)} if "bias" in row else row for row in rows],
-        times=_lines(files.times, {...: NUMBER}),
+        times=_lines(files.times, {"epoch": int, ...: NUMBER}),
         env=read_json(files.environment, environment) if finished or files.environment.exists() else {},
-        result=read_json(files.result, result) if finished else None,
+        result=ended,
     )
+
+
+def _check_rows(rows: list[Row], config: Config, stopped: list[int]) -> None:
+    """Refuse rows that no run writes, each of which may be well formed by itself."""
+    seen: dict[int, set[int | str]] = {}
+    for row in rows:
+        epoch, lane = row["epoch"], row["lane"]
+        if not 1 <= epoch <= config.epochs or lane in seen.setdefault(epoch, set()):
+            raise ValueError(f"epoch {epoch:.6g} of lane {lane} is there twice, or is none of {config.epochs:,}")
+        if not 0 <= row["test_accuracy"] <= 1:
+            raise ValueError(f"a test accuracy of {row['test_accuracy']:.6g}")
+        if not all(isinstance(row.get(loss, 0.0), int | float) for loss in ("test_loss", "train_loss")):
+            raise ValueError(f"the losses of epoch {epoch} of lane {lane} are no numbers")
+        if len(row.get("bias", ())) > MOST_LAYERS:
+            raise ValueError(f"the bias meter of {len(row['bias']):,} layers; {MOST_LAYERS:,} are the most")
+        seen[epoch].add(lane)
+    lanes = set().union(*seen.values()) - {"prior"}
+    if seen and lanes - set(stopped) and seen[max(seen)] == {"prior"}:
+        raise ValueError(f"epoch {max(seen)} has the prior's row alone")
 
 
 def meter_of(row: Row) -> dict[str, dict[str, float]]:
@@ -129,14 +157,14 @@ def find_runs(folders: Iterable[Path], warn: Callable[[str], None] | None = None
         except ForeignError as error:
             if warn is None:
                 raise
-            warn(f"skipped: {error.problem}")
+            warn(f"skipped: {error if isinstance(error.__cause__, OutsideError) else error.problem}")
     return runs
 
 
 def read_json(path: Path, wanted: Any, remedy: str = RUN_AGAIN) -> Any:
     """What a file holds, if that has the wanted shape; an error that names the file if not."""
     try:
-        found = parse_json(path.read_bytes())
+        found = parse_json(read_bytes(path))
         conform(found, wanted)
     except (OSError, ValueError) as error:
         raise RunError(f"cannot read {shown(path)}: {reason(error)}", remedy) from error
@@ -147,7 +175,7 @@ def _lines(path: Path, wanted: Any) -> list[dict[str, Any]]:
     """The same of a file with one value per line; none where there is no file."""
     found, where = [], ""
     try:
-        for n, line in enumerate(path.read_text().splitlines() if path.exists() else (), start=1):
+        for n, line in enumerate(read_bytes(path).decode().splitlines() if path.exists() else (), start=1):
             where = f", line {n}"
             found.append(parse_json(line))
             conform(found[-1], wanted)
@@ -169,7 +197,7 @@ def conform(value: Any, wanted: Any, name: str = "") -> None:
     if isinstance(wanted, FunctionType):
         wanted = wanted(value) if isinstance(value, dict) else {}
     kind = type(wanted) if isinstance(wanted, dict | list) else wanted
-    if value not in wanted if isinstance(wanted, tuple) else not isinstance(value, kind):
+    if not _is_one_of(value, wanted) if isinstance(wanted, tuple) else not _is_a(value, kind):
         raise ValueError(f"{name or 'what it holds'!r} cannot be {value!r:.40}")
     if isinstance(wanted, dict):
         for key, inner in wanted.items():
@@ -181,3 +209,19 @@ def conform(value: Any, wanted: Any, name: str = "") -> None:
     if isinstance(wanted, list):
         for n, item in enumerate(value):
             conform(item, wanted[0], f"{name}[{n}]")
+
+
+def optional(**wanted: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """A shape for `conform` that wants of a table only what it has."""
+    return lambda table: {key: kind for key, kind in wanted.items() if key in table}
+
+
+def _is_a(value: Any, kind: Any) -> bool:
+    """Whether it is of a type; no boolean is a number, and neither is NaN or infinity."""
+    if isinstance(value, bool) and kind is not bool:
+        return False
+    return isinstance(value, kind) and not (isinstance(value, float) and not isfinite(value))
+
+
+def _is_one_of(value: Any, allowed: tuple[Any, ...]) -> bool:
+    return isinstance(value, int | str) and not isinstance(value, bool) and value in allowed

@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 
 from imlp.errors import RunError
-from imlp.model import BUFFER, Model, not_finite, shared
+from imlp.model import STATE, STEP, Model, not_finite, shared
 from imlp.networks import Network
 from imlp.train.callbacks import Row
 from imlp.train.config import Config
 from imlp.train.lanes import LaneInterpolation
 
-MOMENTS = ("adam.first.", "adam.second.")  # how the names of Adam's moments begin
 SAVED = ("active", "epoch", "step", "rows", "stopped", "times")  # of a State, beside its models and losses
 
 Arrays = dict[str, np.ndarray]
@@ -75,14 +74,14 @@ class StateFactory:
         made: Model = self.backend.init(self.network, dense=True, lanes=len(lanes), branches=branches, **options)
         return made
 
-    def wake(self, state: State, step: int) -> list[int]:
-        """Let the lanes begin that become the prior after the epoch under way, with step `step`; which they are."""
+    def wake(self, state: State) -> list[int]:
+        """Let the lanes begin that become the prior after the epoch under way; which they are."""
         waking = [lane for lane, epoch in enumerate(self.lanes.wakes) if epoch and epoch == state.epoch + 1]
         for lane in waking:
             assert state.prior is not None
-            state.prior.step = step  # where it is replayed, it has not counted
             state.active = [*state.active, lane]
-            state.lanes = self.backend.relax(state.prior, state.lanes, self.lanes.branches_of(state.active))
+            rule, branches = self.config.lanes[lane].rule, self.lanes.branches_of(state.active)
+            state.lanes = self.backend.relax(state.prior, state.lanes, branches, rule)
             sums = [self.backend.to_numpy(own).reshape(-1) for own in (*state.losses[1:], state.losses[0])]
             state.losses[1:] = [self.backend.place(np.concatenate(sums), device=self.place["device"])]
         return waking
@@ -97,8 +96,14 @@ class StateFactory:
         found: Arrays = {}
         for group, model in state.models:
             numbers = shared(model, self.backend.to_numpy)
-            found |= {f"{group}/{name}": numbers[name] for name in numbers if moments or not name.startswith(MOMENTS)}
+            left_out = () if moments else self._moments
+            found |= {f"{group}/{name}": numbers[name] for name in numbers if not name.startswith(left_out)}
         return found
+
+    @property
+    def _moments(self) -> tuple[str, ...]:
+        """How the names of what the optimizer keeps for each parameter begin."""
+        return tuple(f"{STATE}{name}." for name in self.config.optimizer_settings.state)
 
     def header(self, state: State) -> dict[str, Any]:
         """Everything else for a checkpoint, as JSON can hold it."""
@@ -108,14 +113,12 @@ class StateFactory:
     def restored(self, arrays: Arrays, saved: dict[str, Any], where: object) -> State:
         """The state that a checkpoint holds. One without Adam's moments can be read, but not trained any further."""
         groups = {group: part(arrays, f"{group}/") for group in ("prior", "lanes")}
-        if not any(name.startswith(MOMENTS) for own in groups.values() for name in own):
-            if saved["epoch"] < self.config.epochs and saved["active"]:
-                problem = f"{where} ended after {saved['epoch']} epochs and kept its weights, not Adam's moments"
-                remedy = "train all epochs again, with --again; with --keep-moments more can be added later"
-                raise RunError(problem, remedy)
-            for own in groups.values():
-                names = [name for name in own if not name.startswith(("adam.", BUFFER))]
-                own |= {prefix + name: np.zeros_like(own[name]) for prefix in MOMENTS for name in names}
+        kept = any(name.startswith(self._moments) for own in groups.values() for name in own)
+        trained = any(own.get(STEP, 0) for own in groups.values())
+        if trained and not kept and saved["epoch"] < self.config.epochs and saved["active"]:
+            problem = f"{where} ended after {saved['epoch']} epochs and kept its weights, not Adam's moments"
+            remedy = "train all epochs again, with --again; with --keep-moments more can be added later"
+            raise RunError(problem, remedy)
         restore, branches = self.backend.restore, self.lanes.branches_of(saved["active"])
         prior = restore(self.network, groups["prior"], dense=False, **self.place) if groups["prior"] else None
         dense: dict[str, Any] = {"dense": True, "branches": branches, **self.place}

@@ -14,6 +14,7 @@ needs("accel")
 import torch  # noqa: E402
 
 from imlp import accel, networks  # noqa: E402
+from imlp.optimizers import Adam  # noqa: E402
 from imlp.spec import Conv, Shared  # noqa: E402
 
 pytestmark = pytest.mark.bits
@@ -56,14 +57,14 @@ def trained(name, chosen, dtype):
     for _ in range(STEPS if n < 128 else 1):
         x = torch.from_numpy(rng.standard_normal((n, m_in))).to(prior.parameters["head.bias"].dtype)
         y = torch.from_numpy(rng.integers(0, network.classes, n))
-        accel.train_step(prior, x, y, lr=3e-3)
-        found.append(accel.train_step(model, x, y, lr=3e-3, check=True))
-        accel.inject(model, prior, mixed)
+        accel.train_step(prior, x, y, optimizer=Adam(lr=3e-3))
+        found.append(accel.train_step(model, x, y, optimizer=Adam(lr=3e-3), check=True))
+        accel.mix(model, prior, mixed)
     found += [accel.forward(model, x), *accel.evaluate(model, x, y, batch=20), *accel.loss_and_grads(model, x, y)[:1]]
     for layer in network.interpolated:
         weights = (m.parameters[f"{layer}.weight"] for m in (model, prior))
         found += accel.measure(next(weights), network.layer(layer).spec, next(weights)).values()
-    found += [*model.parameters.values(), *model.first_moments.values(), *model.second_moments.values()]
+    found += [*model.parameters.values(), *(array for group in model.state.values() for array in group.values())]
     return [[accel.to_numpy(array[k]).tobytes() for array in found] for k in range(len(chosen))]
 
 
@@ -92,11 +93,11 @@ def test_a_lane_that_moves_to_another_place_keeps_its_numbers():
     x, y = torch.from_numpy(rng.standard_normal((37, 35))).float(), torch.from_numpy(rng.integers(0, 3, 37))
     model = accel.init(network, dense=True, seed=0, lanes=5)
     prior = accel.init(network, dense=False, seed=0)
-    accel.inject(model, prior, alphas(5))
+    accel.mix(model, prior, alphas(5))
     moved = accel.select(model, [2, 4])
     for _ in range(STEPS):
         for each in (model, moved):
-            accel.train_step(each, x, y, lr=3e-3)
+            accel.train_step(each, x, y, optimizer=Adam(lr=3e-3))
     for name, stack in moved.parameters.items():
         for lane, place in ((2, 0), (4, 1)):
             assert stack[place].numpy().tobytes() == model.parameters[name][lane].numpy().tobytes(), name

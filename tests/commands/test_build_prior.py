@@ -73,6 +73,14 @@ def test_a_seed_draws_the_same_weight_again_and_another_one_another(tmp_path):
     assert (a != c).any()
 
 
+def test_weights_from_a_pipe_are_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "w.npy")
+    command = [sys.executable, ROOT / "cli.py", "build-prior", "--weights", tmp_path / "w.npy"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 2
+    assert "it is not a regular file" in result.stderr
+
+
 def test_weights_from_a_file(tmp_path):
     weight = np.random.default_rng(0).standard_normal((2, 3))
     np.save(tmp_path / "w.npy", weight)

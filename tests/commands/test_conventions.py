@@ -58,11 +58,6 @@ def test_an_experiment_can_be_run_at_another_cadence(bars):
     assert json.loads(run("reproduce", "figure2-cnn", "--every", "epoch,step", *options))["lanes"] == 11
 
 
-def test_the_old_spelling_of_a_sweep_still_works(bars):
-    options = [*bars, "--seeds", "1", "--json", "--out", "swept"]
-    assert run("sweep", "--alphas", "0,0.5", *options) == run("sweep", "--alpha", "0,0.5", "--resume", *options)
-
-
 @pytest.mark.parametrize("command", ["train", "sweep", "search"])
 def test_estimate_says_how_long_and_trains_nothing(bars, command, tmp_path):
     if command == "search":

@@ -28,6 +28,20 @@ def wrong():
 def breaks():
     raise RuntimeError("this one does not work")
 
+def exits():
+    raise GeneratorExit("no more")
+
+class Reads(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(2, 2, 3)
+
+    def forward(self, x):
+        return self.conv(x) * self.conv.weight.mean()
+
+def small():
+    return nn.Sequential(nn.Conv2d(2, 8, 3), nn.AdaptiveAvgPool2d(4), nn.Conv2d(8, 3, 3))
+
 one = nn.Linear(2, 3)
 """
 
@@ -86,7 +100,7 @@ def test_a_network_of_torchvision():
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
-        (["{mine}:nothing"], "mine.py has no 'nothing'.*it defines breaks, free, network, wrong"),
+        (["{mine}:nothing"], "mine.py has no 'nothing'.*it defines Reads, breaks, exits, free, network, small, wrong"),
         (["{mine}:wrong"], "makes a str; let it make a torch.nn.Module"),
         (["{mine}:one"], "is a Linear; name a function that makes a torch.nn.Module, or its class"),
         (["{mine}:breaks"], r"cannot be made with \(\): this one does not work; give what it needs: --options"),
@@ -94,6 +108,19 @@ def test_a_network_of_torchvision():
         (["{mine}:network", "--image", "3x6x6"], "the module cannot take a batch of shape .*; give the shape of one"),
         (["{mine}:network", "--image", "2x6x6", "--layers", "7"], "layers has 7, which is none of the layers"),
         (["{mine}:free", "--image", "2x900x900"], r"the dense form takes [\d,]+ MB, but .*--layers '!'"),
+        (["{mine}:free", "--image", "2x100000x100000"], r"the dense form takes [\d,]+ MB, but .*--layers '!'"),
+        (
+            ["{mine}:network", "--image", "2x100000x100000"],
+            "the module cannot take a batch of shape .*; give the shape",
+        ),
+        (["{mine}:network", "--image", "2x999999999x999999999"], "the module cannot take a batch|give a smaller one"),
+        (
+            ["{mine}:small", "--image", "2x100000x100000", "--layers", "2"],
+            r"a forward pass to check .* takes [\d,]+ MB",
+        ),
+        (["{mine}:network", "--image", "2x0x6"], r"input_shape is \(2, 0, 6\); give"),
+        (["{mine}:Reads", "--image", "2x6x6"], "conv has no dense form: its weight is read outside of it"),
+        (["{mine}:exits"], r"cannot be made with \(\): no more"),
         (["{mine}:network", "--out", "dense.pt"], "the file's name has to end with .safetensors"),
         (["resnet18"], "names no object; write FILE.py:NAME or package.module:NAME"),
         (["no.such:thing"], "there is no package or module no"),
@@ -106,3 +133,10 @@ def test_mistakes_are_one_line(mine, arguments, match):
     assert last.startswith("error: ")
     assert re.search(match, last), last
     assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("seed", [10**23, 2**63, -1])
+def test_a_seed_that_torch_cannot_take(mine, seed):
+    result = run(f"{mine}:network", "--image", "2x6x6", "--seed", seed)
+    assert result.exit_code == 2, result.exception
+    assert "--seed" in result.stderr

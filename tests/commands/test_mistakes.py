@@ -1,7 +1,10 @@
 """Mistakes of users: each is one line that says what would help, exit code 2, and never a traceback."""
 
+import json
 import os
 import re
+import shlex
+import shutil
 import socket
 import stat
 import struct
@@ -68,6 +71,13 @@ def trained(tmp_path_factory) -> Path:
         (["train", "--alpha", NINES], "alpha is"),
         (["train", "--threads", 10**30], "threads is too large; give at most 1,024"),
         (["train", "--epochs", 10**30], "epochs is too large"),
+        (["search", "--trials", "9" * 40], "trials is too large"),
+        (["train", "--alpha", "\u0660.\u0665,1"], "alpha is"),
+        (["train", "--alpha", "1e-1_0,1"], "alpha is"),
+        (["train", "--every", "step,step"], "name each cadence once"),
+        (["sweep", "--alpha", "0.5", "--every", "step,step"], "name each cadence once"),
+        (["train", "--options", "width=null"], "width is null"),
+        (["train", "--device", "cpu:99"], "there is one cpu"),
         (["train", "--config", LONG], "File name too long"),
         (["train", "--data", LONG], "File name too long"),
         (["train", "--data", "~nosuchuser/x"], "home directory"),
@@ -75,14 +85,13 @@ def trained(tmp_path_factory) -> Path:
         (["sweep", "--seeds", 10**9], "more than 10,000 seeds; give 1 to 10,000"),
         (["search", "--seeds", 10**9], "more than 10,000 seeds"),
         (["reproduce", "figure2-cnn", "--seeds", 10**9], "more than 10,000 seeds"),
-        (["sweep", "--alphas", f"1e-4..1:{10**9}log"], "write FIRST..LAST:Nlog"),
+        (["sweep", "--alpha", f"1e-4..1:{10**9}log"], "write FIRST..LAST:Nlog"),
         (["sweep", "--out", LONG], "File name too long"),
         (["reproduce", f"{LONG}.toml"], "File name too long"),
         (["report", LONG], "File name too long"),
         (["report", ".", "--out", f"{LONG}.html"], "File name too long"),
         (["plot", LONG], "File name too long"),
         (["export", LONG], "File name too long"),
-        (["results", "--folder", LONG], "File name too long"),
         (["explore", "--out", f"{LONG}.html"], "File name too long"),
         (["data", "list", "--root", LONG], "File name too long"),
         (["data", "list", LONG], "File name too long"),
@@ -111,8 +120,7 @@ def test_links_in_a_loop(tmp_path):
     loop.symlink_to("loop")
     for arguments in (
         ["train", "--data", loop], ["train", "--out", loop], ["train", "--config", loop], ["report", loop],
-        ["plot", loop], ["export", loop], ["results", "--folder", loop], ["data", "fetch", "shapes", "--root", loop],
-        ["results", "--collect", loop, "--folder", tmp_path / "results"],
+        ["plot", loop], ["export", loop], ["data", "fetch", "shapes", "--root", loop],
     ):  # fmt: skip
         refused("Too many levels of symbolic links", *arguments)
 
@@ -245,13 +253,6 @@ def test_classes_that_are_not_utf_8(tmp_path):
     refused("not UTF-8", "train", "--data", "\udcff")
 
 
-def test_results_outside_of_a_clone(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    refused("no results on record.*run this in a clone", "results")
-    refused("write it first", "results", "--check")
-    assert os.listdir(tmp_path) == []
-
-
 def test_a_foreign_config_is_named_and_skipped_by_the_report(trained, tmp_path):
     for name, text in (("a", "theme = 'dark'\n"), ("b", "no TOML at all"), ("c", "epochs = 'many'\n")):
         (tmp_path / name).mkdir()
@@ -264,7 +265,7 @@ def test_a_foreign_config_is_named_and_skipped_by_the_report(trained, tmp_path):
     for name, line in zip("abc", lines, strict=True):
         assert line.startswith("warning: skipped: ")
         assert str(tmp_path / name / "config.toml") in line
-    assert "cnn on bars.npz" in page.read_text()
+    assert "CNN pair on bars.npz" in page.read_text()
     result = run("report", tmp_path / "a", "--out", page, "--quiet")
     assert result.exit_code == 2
     assert result.stderr.splitlines()[-1].startswith("error: there is no run to report on")
@@ -321,3 +322,170 @@ def test_a_benchmark_may_have_flags(given, printed):
     root = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", FLAG, *given], cwd=root, capture_output=True, text=True)
     assert done.stdout.strip() == printed, done.stderr
+
+
+def as_a_program(*arguments: object, shell: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    """`cli.py` in a process of its own, with a shell's redirection after it."""
+    command = " ".join(
+        map(shlex.quote, [sys.executable, str(Path(__file__).parents[2] / "cli.py"), *map(str, arguments)])
+    )
+    environment = {**os.environ, **environment}
+    return subprocess.run(
+        f"{command} {shell}", shell=True, capture_output=True, text=True, env=environment, timeout=120
+    )
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("argument", ["--help", "--version"])
+def test_a_full_disk_behind_standard_output(argument, unbuffered):
+    done = as_a_program(argument, shell="> /dev/full", PYTHONUNBUFFERED=unbuffered)
+    assert done.returncode == 2
+    assert re.fullmatch("error: [^\n]*No space left on device[^\n]*\n", done.stderr)
+
+
+def test_standard_output_that_is_closed():
+    assert as_a_program("--version", shell=">&-").returncode == 0
+
+
+def test_what_standard_output_cannot_encode_is_escaped(tmp_path):
+    place = tmp_path / "schön.py"
+    place.write_text("from imlp import Shared\ndef f(): return Shared(2, 2, 2)\n")
+    done = as_a_program("build-prior", "--kind", f"{place}:f", "--out", tmp_path / "ü.npz", PYTHONIOENCODING="ascii")
+    assert done.returncode == 0, done.stderr
+    assert r"\xfc.npz" in done.stdout
+
+
+def test_variables_of_the_environment_that_other_packages_stop_at(tmp_path):
+    given = ["build-prior", "--kind", "transpose", "--rows", 2, "--cols", 2, "--plot", tmp_path / "t.png"]
+    done = as_a_program(*given, SOURCE_DATE_EPOCH="x")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "SOURCE_DATE_EPOCH is 'x'" in done.stderr
+    done = as_a_program(*given, MPLBACKEND="zzz")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_compiled_function_is_no_kind():
+    refused("sleep of time does not say what it takes", "build-prior", "--kind", "time:sleep")
+
+
+def test_nobody_waits_for_a_pipe(trained, tmp_path):
+    for name in ("pipe", "pipe.toml", "pipe.npz", "pipe.tar.gz", "pipe.py", "pipe.npy"):
+        os.mkfifo(tmp_path / name)
+    for arguments in (
+        ["train", "--config", tmp_path / "pipe"], ["sweep", "--config", tmp_path / "pipe"],
+        ["search", "--config", tmp_path / "pipe"], ["reproduce", tmp_path / "pipe.toml"],
+        ["build-prior", "--weights", tmp_path / "pipe.npy"], ["train", "--data", tmp_path / "pipe.npz"],
+        ["train", "--data", tmp_path / "pipe.tar.gz"], ["data", "list", tmp_path / "pipe.npz"],
+    ):  # fmt: skip
+        refused("it is not a regular file", *arguments)
+    refused("there is no file", "build-prior", "--kind", f"{tmp_path / 'pipe.py'}:f")
+    for name in ("config.toml", "metrics.jsonl", "times.jsonl", "result.json", "env.json"):
+        folder = tmp_path / name.partition(".")[0]
+        shutil.copytree(trained, folder)
+        (folder / name).unlink()
+        os.mkfifo(folder / name)
+        refused("it is not a regular file", "plot", folder)
+    (newest,) = (trained / "checkpoint").iterdir()
+    folder = tmp_path / "checkpoint"
+    shutil.copytree(trained, folder)
+    (folder / "checkpoint" / newest.name).unlink()
+    os.mkfifo(folder / "checkpoint" / newest.name)
+    refused("", "export", folder)
+
+
+def test_a_table_of_no_lanes_and_a_label_that_must_be_a_mistake(tmp_path):
+    (tmp_path / "a.toml").write_text("lanes = {}\n")
+    refused("lanes is an empty table", "train", "--config", tmp_path / "a.toml")
+    data = tiny.data()
+    y = data.y.copy()
+    y[0] = 99_999
+    np.savez(tmp_path / "a.npz", x=data.x, y=y, x_test=data.x_test, y_test=data.y_test)
+    refused("a label 99,999, but images of", "train", "--data", tmp_path / "a.npz")
+
+
+def _as_rows(edit):
+    def forged(text: str) -> str:
+        rows = [json.loads(line) for line in text.splitlines()]
+        return "".join(json.dumps(row) + "\n" for row in edit(rows))
+
+    return forged
+
+
+FORGED_ROWS = {
+    "the prior's row alone": lambda rows: (
+        [row for row in rows if row["lane"] == "prior" or row["epoch"] == 1][:-1]
+        if len(rows) > 2
+        else [rows[1], {**rows[0], "epoch": 2}]
+    ),
+    "twice": lambda rows: rows + rows,
+    "epoch": lambda rows: [{**row, "epoch": 10**20} for row in rows],
+    "accuracy": lambda rows: [{**row, "test_accuracy": 1e300} for row in rows],
+    "losses": lambda rows: [{**row, "test_loss": "x"} for row in rows],
+    "layers": lambda rows: [
+        {**row, "bias": {f"layer{n}": next(iter(row["bias"].values())) for n in range(20_000)}}
+        if "bias" in row
+        else row
+        for row in rows
+    ],
+    "distance": lambda rows: [
+        {**row, "bias": {name: {**own, "distance": {}} for name, own in row["bias"].items()}} if "bias" in row else row
+        for row in rows
+    ],
+    "cannot be True": lambda rows: [{**row, "epoch": True} for row in rows],
+}
+
+
+@pytest.mark.parametrize("fact", FORGED_ROWS)
+def test_rows_that_no_run_writes(fact, trained, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(trained, folder)
+    config = folder / "config.toml"
+    config.write_text(config.read_text().replace("epochs = 1\n", "epochs = 2\n"))
+    metrics = folder / "metrics.jsonl"
+    metrics.write_text(_as_rows(FORGED_ROWS[fact])(metrics.read_text()))
+    refused(f"cannot read .*metrics.jsonl.*{fact}", "plot", folder)
+    refused(f"cannot read .*metrics.jsonl.*{fact}", "report", folder, "--quiet", "--out", tmp_path / "r.html")
+
+
+def test_times_that_are_not_finite(trained, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(trained, folder)
+    (folder / "times.jsonl").write_text('{"epoch": 1, "train": Infinity}\n')
+    refused("cannot read .*times.jsonl, line 1: 'train' cannot be inf", "report", folder, "--out", tmp_path / "r.html")
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"active": 5}, {"active": ["a"]}, {"active": [0, 0]}, {"image": 3}, {"image": [1, 2]}, {"image": [1, -8, 8]},
+        {"mean": "x"}, {"mean": [float("nan")]}, {"std": [0.0]}, {"std": []}, {"classes": "x"}, {"classes": 0},
+        {"classes": True}, {"epoch": -1},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_state_forged_under_a_valid_checksum(forged, trained, tmp_path):
+    from imlp.train import checkpoint
+
+    folder = tmp_path / "run"
+    shutil.copytree(trained, folder)
+    (path,) = (folder / "checkpoint").iterdir()
+    arrays, state = checkpoint.read(path)
+    text = json.dumps({**state, **forged})
+    checkpoint._write(path, arrays, {"state": text, "sha256": checkpoint._digest(arrays, text)})
+    refused("no checkpoint in .* is whole", "export", folder)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("train", "--epochs", "\N{ARABIC-INDIC DIGIT THREE}"),
+        ("train", "--epochs=\N{FULLWIDTH DIGIT THREE}"),
+        ("train", "--lr", "1e-1_0"),
+        ("sweep", "--seeds=1_0"),
+        ("search", "--trials", "1_0"),
+    ],
+)
+def test_only_plain_digits_are_numbers(arguments):
+    result = CliRunner().invoke(app, list(arguments))
+    assert result.exit_code == 2
+    assert "is no plain number" in result.stderr

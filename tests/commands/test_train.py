@@ -290,3 +290,36 @@ def test_one_table_of_lanes_is_a_lane(data):
     result = run("--config", "c.toml", "--data", data, *SMALL, "--every", "step", "--json")
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["models"][1]["name"] == "I-MLP alpha conv1=0.5,conv2=decay:0.5:1, every step"
+
+
+DIVERGES = ["--coupling", "pathway", "--lr", "1e300", "--no-verify"]  # and has no prior
+
+
+def test_a_run_whose_only_lane_diverged_fails_and_says_where(data):
+    for command in ("--quiet", "--json"):  # the second time it is done already
+        result = run("--data", data, *SMALL, *DIVERGES, "--out", "run", command)
+        assert result.exit_code == 1, result.output
+        assert "every lane has stopped: lane 0 in epoch 1, step 2" in result.stderr
+        assert "cli.py plot" not in result.stdout
+    assert json.loads(result.stdout)["models"] == []
+    drawn = CliRunner().invoke(app, ["plot", "run"])
+    assert drawn.exit_code == 2
+    assert "stopped in its first epoch" in drawn.stderr
+    swept = CliRunner().invoke(
+        app, ["sweep", "--data", data, *SMALL, *DIVERGES, "--seeds", "1", "--quiet", "--out", "swept"]
+    )
+    assert swept.exit_code == 1, swept.output
+    assert "every lane of every run has stopped" in swept.stderr
+
+
+def test_alpha_none_trains_the_prior_alone(data):
+    result = run("--data", data, *SMALL, "--alpha", "none", "--out", "alone")
+    assert result.exit_code == 0, result.output
+    assert [model["lane"] for model in json.loads(Path("alone/result.json").read_text())["models"]] == ["prior"]
+    again = CliRunner().invoke(app, ["train", "--config", "alone/config.toml", "--out", "again", "--json"])
+    assert json.loads(again.stdout)["models"] == json.loads(Path("alone/result.json").read_text())["models"]
+    for command in (["plot", "alone"], ["report", "alone", "--quiet"], ["export", "alone", "--lane", "prior"]):
+        assert CliRunner().invoke(app, command).exit_code == 0, command
+    refused = run("--data", data, "--alpha", "none", "--coupling", "add")
+    assert refused.exit_code == 2
+    assert "coupling is for lanes" in refused.stderr

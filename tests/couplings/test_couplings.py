@@ -17,15 +17,16 @@ from typer.testing import CliRunner
 import imlp
 from imlp import networks, reference
 from imlp.cli import app
-from imlp.couplings.moves import Branch, Move
+from imlp.couplings import Branch, Move, coupling
 from imlp.errors import ArrayError, ConfigError
-from imlp.study.report.weights import first_layer, pictures
+from imlp.optimizers import Adam
 from imlp.study.scores import arms_of
 from imlp.train.config import Config, Lane, from_mapping, to_toml
 from imlp.train.loop import Interrupted
 from imlp.train.run_reader import find_runs, read_run
 
 NETWORK = SMALL["cnn"]
+GATES = {"pathway": {}, "gate": {"gate": 0.3}}
 LAYERED = [spec for spec in SPECS if spec.parameters]
 ALPHAS = st.sampled_from([0.0, 0.3, 1.0])
 LANES = [
@@ -127,7 +128,7 @@ def test_alpha_one_with_sgd_is_a_convolution_whose_taps_learn_at_their_own_rates
     network, lr = NETWORK, 0.05
     prior = reference.init(network, dense=False, seed=0)
     model = reference.select(reference.relax(prior, None), [0])
-    moves = {name: [Move("self", 1.0)] for name in network.interpolated}
+    moves = {name: [Move(coupling("self"), (1.0,))] for name in network.interpolated}
     specs = {name: network.layer(name).spec for name in network.interpolated}
     for step in range(20):
         x, y = batch(network, seed=step)
@@ -155,9 +156,9 @@ def test_what_cannot_be_pulled_is_refused():
         reference.pull(np.ones((6, 6)), imlp.Transpose(2, 3), 0.5)
     model = reference.init(NETWORK, dense=True, seed=0, lanes=2)
     with pytest.raises(ArrayError, match="interpolate needs a prior"):
-        reference.mix(model, None, {"conv1": [Move("interpolate", 0.5), None]})
+        reference.mix(model, None, {"conv1": [Move(coupling("interpolate"), (0.5,)), None]})
     with pytest.raises(ArrayError, match="1 moves of conv1 for 2 lanes; give one per lane"):
-        reference.mix(model, None, {"conv1": [Move("self", 0.5)]})
+        reference.mix(model, None, {"conv1": [Move(coupling("self"), (0.5,))]})
 
 
 # relax
@@ -174,15 +175,15 @@ def test_a_relaxed_lane_is_the_prior_and_stays_there_without_learning(backend, n
     lanes = verbs.init(network, dense=True, seed=0, lanes=2, **options)
     x, y = (verbs.place(array) for array in batch(network))
     for _ in range(3):
-        verbs.train_step(prior, x, y, lr=1e-2)
-        verbs.train_step(lanes, x, y, lr=1e-2)
+        verbs.train_step(prior, x, y, optimizer=Adam(lr=1e-2))
+        verbs.train_step(lanes, x, y, optimizer=Adam(lr=1e-2))
     before = verbs.export(lanes)
     relaxed = verbs.relax(prior, lanes)
     logits = verbs.to_numpy(verbs.forward(prior, x))
     np.testing.assert_allclose(verbs.to_numpy(verbs.forward(relaxed, x))[2], logits, atol=1e-12)
     for key, array in before.items():
-        assert key == "adam.step" or (verbs.export(relaxed)[key][:2] == array).all(), key
-    verbs.train_step(relaxed, x, y, lr=0.0)
+        assert key == "optimizer.step" or (verbs.export(relaxed)[key][:2] == array).all(), key
+    verbs.train_step(relaxed, x, y, optimizer=Adam(lr=1e-300))
     np.testing.assert_allclose(verbs.to_numpy(verbs.forward(relaxed, x))[2], logits, atol=1e-12)
 
 
@@ -191,10 +192,10 @@ def test_a_relaxed_lane_starts_adam_again():
     prior = reference.init(NETWORK, dense=False, seed=0)
     x, y = batch(NETWORK)
     for _ in range(5):
-        reference.train_step(prior, x, y, lr=1e-3)
+        reference.train_step(prior, x, y, optimizer=Adam(lr=1e-3))
     lane = reference.relax(prior, None)
     W, (_, grads) = lane.parameters["conv2.weight"].copy(), reference.loss_and_grads(lane, x, y)
-    reference.train_step(lane, x, y, lr=1e-3, eps=1e-30)
+    reference.train_step(lane, x, y, optimizer=Adam(lr=1e-3, eps=1e-30))
     moved = np.abs(grads["conv2.weight"]) > 1e-12
     step = (W - lane.parameters["conv2.weight"])[moved]
     np.testing.assert_allclose(step, 1e-3 * np.sign(grads["conv2.weight"][moved]), rtol=1e-6)
@@ -218,9 +219,9 @@ def test_a_lane_relaxed_after_the_last_epoch_is_the_prior(tmp_path):
 # pathway and gate
 
 
-def branched(backend="reference", coupling="pathway", **settings):
+def branched(backend="reference", name="pathway", **settings):
     verbs = imlp.backend(backend)
-    branch = Branch(coupling, NETWORK.interpolated, **settings)
+    branch = Branch(coupling(name, **settings), NETWORK.interpolated)
     options = {"dtype": "float64"} if backend == "accel" else {}
     return verbs, verbs.init(NETWORK, dense=True, seed=0, branches=[branch], **options)
 
@@ -260,13 +261,13 @@ def test_a_pathway_without_w_is_the_plain_mlp():
         np.testing.assert_allclose(own[name], gradient, atol=1e-14)
 
 
-@pytest.mark.parametrize("coupling", ["pathway", "gate"])
-def test_gradients_of_branches_against_finite_differences(coupling):
-    verbs, model = branched(coupling=coupling, gate=0.3)
+@pytest.mark.parametrize("name", ["pathway", "gate"])
+def test_gradients_of_branches_against_finite_differences(name):
+    verbs, model = branched(name=name, **GATES[name])
     x, y = batch(NETWORK)
     _, grads = verbs.loss_and_grads(model, x, y)
     rng, h = np.random.default_rng(0), 1e-6
-    for name in (name for name in model.parameters if ".prior." in name or name.endswith(".gate")):
+    for name in (key for key in model.parameters if ".prior." in key or key.endswith(".gate")):
         direction = rng.standard_normal(model.parameters[name].shape)
         losses = []
         for sign in (1, -1):
@@ -276,26 +277,26 @@ def test_gradients_of_branches_against_finite_differences(coupling):
         np.testing.assert_allclose((losses[0] - losses[1]) / (2 * h), (grads[name] * direction).sum(), atol=1e-8)
 
 
-@pytest.mark.parametrize("coupling", ["pathway", "gate"])
-def test_the_gradient_of_w_is_the_adjoint_of_that_of_the_whole_matrix(coupling):
-    verbs, model = branched(coupling=coupling, gate=0.3)
+@pytest.mark.parametrize("name", ["pathway", "gate"])
+def test_the_gradient_of_w_is_the_adjoint_of_that_of_the_whole_matrix(name):
+    verbs, model = branched(name=name, **GATES[name])
     x, y = batch(NETWORK)
     _, grads = verbs.loss_and_grads(model, x, y)
-    for name in NETWORK.interpolated:
-        spec = NETWORK.layer(name).spec
-        ratio = 0.3 / 0.7 if coupling == "gate" else 1  # dw = g adjoint(dW), dU = (1 - g) dW
-        expected = reference.adjoint(spec, ratio * grads[f"{name}.weight"])
-        np.testing.assert_allclose(grads[f"{name}.prior.weight"], expected, atol=1e-12)
+    for layer in NETWORK.interpolated:
+        spec = NETWORK.layer(layer).spec
+        ratio = 0.3 / 0.7 if name == "gate" else 1  # dw = g adjoint(dW), dU = (1 - g) dW
+        expected = reference.adjoint(spec, ratio * grads[f"{layer}.weight"])
+        np.testing.assert_allclose(grads[f"{layer}.prior.weight"], expected, atol=1e-12)
 
 
-@pytest.mark.parametrize("coupling", ["pathway", "gate"])
+@pytest.mark.parametrize("name", ["pathway", "gate"])
 @pytest.mark.parametrize("backend", ["reference", "accel"])
-def test_a_branched_network_is_the_mlp_of_its_whole_matrices(backend, coupling):
+def test_a_branched_network_is_the_mlp_of_its_whole_matrices(backend, name):
     if backend == "accel":
         needs("accel")
-    verbs, model = branched(backend, coupling, gate=0.3)
+    verbs, model = branched(backend, name, **GATES[name])
     plain = reference.init(NETWORK, dense=True, seed=0)
-    g, kept = (0.3, 0.7) if coupling == "gate" else (1, 1)
+    g, kept = (0.3, 0.7) if name == "gate" else (1, 1)
     for name in NETWORK.interpolated:
         b, small = (verbs.to_numpy(model.parameters[f"{name}.{part}"]) for part in ("bias", "prior.bias"))
         plain.parameters[f"{name}.weight"] = verbs.to_numpy(verbs.weight(model, name))
@@ -311,7 +312,9 @@ def test_weight_decay_pulls_each_part_by_its_own_number():
     before = {name: p.copy() for name, p in model.parameters.items()}
     from imlp.reference.adam import adam
 
-    adam(model, {name: np.zeros(p.shape) for name, p in before.items()}, lr=0.01, betas=(0.9, 0.999), eps=1e-30)
+    settings = Adam(lr=0.01, eps=1e-30)
+    model.keep_state(settings, np.zeros_like)
+    adam(model, {name: np.zeros(p.shape) for name, p in before.items()}, settings)
     np.testing.assert_allclose(
         model.parameters["conv1.prior.weight"],
         before["conv1.prior.weight"] - 0.01 * np.sign(before["conv1.prior.weight"]),
@@ -324,21 +327,30 @@ def test_weight_decay_pulls_each_part_by_its_own_number():
 
 def all_couplings(verbs, **options):
     names = NETWORK.interpolated
-    branches = [None, None, Branch("pathway", names, 0.5, 1e-3, 1e-2), Branch("gate", names[1:], 0.3), None]
+    branches = [
+        None,
+        None,
+        Branch(coupling("pathway", decay_prior=1e-3), names),
+        Branch(coupling("gate", gate=0.3), names[1:]),
+        None,
+    ]
     model = verbs.init(NETWORK, dense=True, seed=0, lanes=5, branches=branches, **options)
     prior = verbs.init(NETWORK, dense=False, seed=0, **options)
     moved = [
-        Move("interpolate", 0.1, moments="zero"), Move("self", 0.2, 0.05, moments="zero"), None, None,
-        Move("add", 0.01, biases=False),
-    ]  # fmt: skip
+        Move(coupling("interpolate"), (0.1,), moments="zero"),
+        Move(coupling("self"), (0.2, 0.05), moments="zero"),
+        None,
+        None,
+        Move(coupling("add"), (0.01,), biases=False),
+    ]
     for step in range(20):
         x, y = (verbs.place(array) for array in batch(NETWORK, seed=step))
-        verbs.train_step(prior, x, y, lr=3e-3)
+        verbs.train_step(prior, x, y, optimizer=Adam(lr=3e-3))
         if step == 10:
             model = verbs.relax(prior, model, [*model.branches, None])
             moved.append(None)
         moves = dict.fromkeys(names, moved) if step % 2 else {}
-        verbs.train_step(model, x, y, lr=3e-3, prior=prior, moves=moves)
+        verbs.train_step(model, x, y, optimizer=Adam(lr=3e-3), prior=prior, moves=moves)
     return verbs.export(model)
 
 
@@ -351,16 +363,16 @@ def test_the_backends_agree_on_every_coupling_after_twenty_steps():
 
 
 @pytest.mark.bits
-@pytest.mark.parametrize("coupling", ["interpolate", "add", "self"])
+@pytest.mark.parametrize("name", ["interpolate", "add", "self"])
 @pytest.mark.parametrize("moments", ["keep", "zero"])
-def test_mixing_within_the_step_has_the_bits_of_mixing_after_it(coupling, moments):
+def test_mixing_within_the_step_has_the_bits_of_mixing_after_it(name, moments):
     needs("accel")
-    verbs = imlp.backend("accel")
+    verbs, way = imlp.backend("accel"), coupling(name)
     x, y = (verbs.place(array) for array in batch(NETWORK))
     found = []
     for within in (True, False):
         prior, model = (verbs.init(NETWORK, dense=d, seed=0, lanes=3 if d else None) for d in (False, True))
-        first, last = Move(coupling, 0.1, moments=moments), Move(coupling, 0.5, moments=moments)
+        first, last = Move(way, (0.1,), moments=moments), Move(way, (0.5,), moments=moments)
         moves = {name: [first, None, last] for name in NETWORK.interpolated}
         for _ in range(3):
             verbs.train_step(model, x.float(), y, prior=prior, moves=moves if within else None)
@@ -377,7 +389,7 @@ def test_a_prior_of_another_type_is_refused():
     model = accel.init(network, dense=True, seed=0, lanes=1)
     prior = accel.init(network, dense=False, seed=0, dtype="float64")
     x, y = (accel.place(array) for array in batch(network))
-    moves = {name: [Move("interpolate", 0.5)] for name in network.interpolated}
+    moves = {name: [Move(coupling("interpolate"), (0.5,))] for name in network.interpolated}
     with pytest.raises(ArrayError, match=r"weight of torch\.float64, the rest"):
         accel.train_step(model, x.float(), y, prior=prior, moves=moves)
 
@@ -454,17 +466,6 @@ def test_the_order_of_lanes_is_not_that_in_which_runs_were_begun(tmp_path):
     assert [lane.coupling for lane in found.pop()] == ["interpolate", "relax", "pathway", "gate"]
 
 
-def test_the_pictures_of_a_report_show_both_parts_of_a_layer(tmp_path):
-    """At the start `U` is random; with `w` beside it the rows of the first layer are those of the whole matrix."""
-    trainer = tiny.run(tmp_path, lanes=[{"coupling": "pathway"}, {"coupling": "gate", "gate": 0.9}])
-    (arm,) = arms_of([read_run(tmp_path)])
-    found = first_layer(arm)
-    whole = trainer.backend.weight(trainer.state.lanes, found.layer)
-    assert len(found.images) == 2
-    for (_, image), W in zip(found.images, whole, strict=True):
-        np.testing.assert_array_equal(image, pictures(W[found.rows], trainer.network.image))
-
-
 # Settings
 
 
@@ -510,6 +511,13 @@ def test_settings_of_lanes_survive_their_file(tmp_path):
 def test_settings_that_make_no_sense_are_refused(settings, problem):
     with pytest.raises(ConfigError, match=problem):
         from_mapping(Lane, settings)
+
+
+@pytest.mark.parametrize("decay", [-1.0, float("nan"), float("inf")])
+def test_a_branch_without_a_weight_decay_from_zero_is_refused(decay):
+    for name in ("decay_prior", "decay_rest"):
+        with pytest.raises(ConfigError, match=f"{name} is"):
+            coupling("pathway", **{name: decay})
 
 
 def test_relax_after_the_last_epoch_is_refused(tmp_path):

@@ -23,6 +23,12 @@ class _Residual(nn.Module):
         return self.head(self.dropout(self.down(x).flatten(1)))
 
 
+def normed(classes=3):
+    """A convolution whose weight is made of two other parameters."""
+    conv = nn.utils.parametrizations.weight_norm(nn.Conv2d(1, 2, 3))
+    return nn.Sequential(conv, nn.Flatten(), nn.Linear(72, classes))
+
+
 def vit(image=(1, 8, 8), num_classes=3):
     """A vision transformer: patches, torch's own encoder layers, a positional table that is not saved."""
     return _ViT(image, num_classes)

@@ -1,6 +1,8 @@
 """The knob does what the verbs do, on modules; the S-CNN pair trained with it is that of `imlp.accel`."""
 
+import copy
 import math
+import re
 
 import models
 import numpy as np
@@ -8,12 +10,14 @@ import pytest
 import torch
 from conftest import needs
 from torch import nn
+from torch.nn.utils import parametrizations, parametrize, prune
 
 import imlp
 import imlp.nn
 from imlp import networks
 from imlp.errors import AlphaError, ModuleError
 from imlp.nn import Interpolation
+from imlp.optimizers import Adam
 from imlp.spec.meter import PARTS
 
 needs("accel")
@@ -137,10 +141,10 @@ def test_training_the_cnn_pair_as_modules_is_training_it_with_accel():
     prior = models.cnn((3, 8, 8), 5).double()
     model = imlp.nn.densify(prior, (3, 8, 8))
     prior.load_state_dict(
-        {name: torch.tensor(array) for name, array in accel.export(small).items() if "adam" not in name}
+        {name: torch.tensor(array) for name, array in accel.export(small).items() if "optimizer" not in name}
     )
     model.load_state_dict(
-        {name: torch.tensor(array[0]) for name, array in accel.export(lanes).items() if "adam" not in name}
+        {name: torch.tensor(array[0]) for name, array in accel.export(lanes).items() if "optimizer" not in name}
     )
     optimizers = [torch.optim.Adam(each.parameters(), lr=1e-3) for each in (prior, model)]
     knob = Interpolation(model, prior, alpha=0.05)
@@ -155,8 +159,8 @@ def test_training_the_cnn_pair_as_modules_is_training_it_with_accel():
             optimizer.step()
         knob.step()
         for each in (small, lanes):
-            accel.train_step(each, x.flatten(1), y, lr=1e-3)
-        accel.inject(lanes, small, 0.05)
+            accel.train_step(each, x.flatten(1), y, optimizer=Adam(lr=1e-3))
+        accel.mix(lanes, small, 0.05)
     for module, found in ((prior, small.parameters), (model, {n: p[0] for n, p in lanes.parameters.items()})):
         for name, parameter in module.named_parameters():
             assert (parameter - found[name]).abs().max() < 1e-9, name
@@ -249,6 +253,25 @@ def test_the_nearest_prior_the_meter_and_verify():
     assert alone["random_outside"] == 1 - spec.nnz / math.prod(spec.matrix_shape)
 
 
+@pytest.mark.filterwarnings("ignore:Using padding")
+def test_taps_that_never_meet_the_image():
+    """The model that is the prior is at distance 0, and the nearest prior keeps what the dense form cannot see."""
+    torch.manual_seed(0)
+    layers = nn.Conv2d(2, 3, 3, stride=2, padding=1), nn.ReLU(), nn.Conv2d(3, 2, (4, 3), padding="same")
+    prior = nn.Sequential(*layers).double()
+    model, other = imlp.nn.densify(prior, (2, 2, 2), init="prior"), copy.deepcopy(prior)
+    assert [row["distance"] for row in imlp.nn.bias_meter(model, prior).values()] == pytest.approx([0, 0], abs=1e-14)
+    imlp.nn.project_(other, model)
+    for name, tensor in prior.state_dict().items():
+        torch.testing.assert_close(other.state_dict()[name], tensor, rtol=0, atol=1e-14)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.fill_(torch.nan)  # whatever was there before, taps in use are the nearest ones
+    imlp.nn.project_(other, model)
+    torch.testing.assert_close(other[0].weight[..., 1:, 1:], prior[0].weight[..., 1:, 1:], rtol=0, atol=1e-14)
+    assert other[0].weight[..., 0, :].isnan().all()
+
+
 def test_pairs_that_do_not_fit_are_refused():
     model, prior = pair()
     with pytest.raises(ModuleError, match=r"the model has no dense layers; make it with imlp.nn.densify"):
@@ -261,12 +284,252 @@ def test_pairs_that_do_not_fit_are_refused():
         Interpolation(model, nn.Sequential(nn.ReLU(), nn.ReLU(), nn.ReLU()), 0.5)
     with pytest.raises(ModuleError, match="coupling 'interpolate' needs a prior; give one, or use self"):
         Interpolation(model, None, 0.5)
-    with pytest.raises(ValueError, match="unknown coupling: 'mix'; the known ones are interpolate, add, self"):
+    with pytest.raises(ValueError, match="coupling is 'mix'"):
         Interpolation(model, prior, 0.5, coupling="mix")
     with pytest.raises(ModuleError, match="every is 0; give a whole number of at least 1"):
         Interpolation(model, prior, 0.5, every=0)
     with pytest.raises(AlphaError, match="alpha is '2'"):
         Interpolation(model, prior, 2)
+
+
+@pytest.mark.parametrize(
+    ("layer", "fact"),
+    [
+        (nn.Conv2d(2, 3, (1, 9), padding=(0, 4)), r"kernel=\(1, 9\)"),
+        (nn.Conv2d(2, 3, 3, padding=2, dilation=2), r"dilation=\(2, 2\)"),
+        (nn.Conv2d(2, 3, 3, padding=1, stride=1, padding_mode="circular"), "padding mode is 'circular'"),
+        (nn.Conv2d(3, 2, 3, padding=1), r"out_channels=2"),
+        (nn.Conv1d(2, 3, 9, padding=4), r"in_shape=\(2, 1, 6\)"),
+        (nn.ConvTranspose2d(3, 2, 3, padding=1), "ConvTranspose2d is not the layer of"),
+        (nn.Linear(2, 27, bias=False), "Shared"),
+        (type("Doubled", (nn.Conv2d,), {"forward": lambda own, x: 2 * x})(2, 3, 3, padding=1), "Doubled is not"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_prior_of_another_geometry_is_refused_with_both(layer, fact):
+    """Each has as many weights as the layer that was densified, or can be mistaken for it."""
+    model, prior = pair()
+    W, other = model[0].weight.detach().clone(), nn.Sequential(layer.double(), *prior[1:])
+    for use in (lambda: Interpolation(model, other, 1), lambda: imlp.nn.project_(other, model),
+                lambda: imlp.nn.bias_meter(model, other), lambda: imlp.nn.couple(model, other, "gate")):  # fmt: skip
+        with pytest.raises(ModuleError, match=r"layer 0: .*Conv\(in_shape=\(2, 6, 6\)") as refused:
+            use()
+        assert re.search(fact, str(refused.value))
+    assert torch.equal(model[0].weight, W)
+
+
+def test_linear_layers_and_pools_fit_their_own_dense_forms():
+    prior = nn.Sequential(nn.Linear(6, 4), nn.AvgPool2d(2, padding=1), nn.Flatten()).double()
+    model = imlp.nn.densify(prior, (2, 3, 6), layers="*")
+    Interpolation(model, prior, 1).step()
+    x = torch.randn(2, 2, 3, 6, dtype=torch.float64)
+    torch.testing.assert_close(model(x), prior(x), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("side", ["model", "prior"])
+def test_a_layer_that_was_replaced_is_noticed(side):
+    model, prior = pair()
+    knob = Interpolation(model, prior, 0.5)
+    knob.step()
+    replaced = {"model": model, "prior": prior}[side]
+    replaced[2] = copy.deepcopy(replaced[2])
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    with pytest.raises(ModuleError, match="replaced since the knob was made: 2; make a new knob"):
+        knob.step()
+    assert all(torch.equal(one, other) for one, other in zip(model.parameters(), before, strict=True))
+    assert knob.calls == 1
+    Interpolation(model, prior, 0.5).step()
+    prior[0].dilation = (2, 2)
+    with pytest.raises(ModuleError, match=r"dilation=\(2, 2\)"):
+        Interpolation(model, prior, 0.5).step()
+
+
+def test_a_bias_that_the_dense_layer_lacks():
+    model, prior = pair()
+    model[0].bias = None
+    with pytest.raises(ModuleError, match="layer 0: the prior has a bias"):
+        Interpolation(model, prior, 1)
+    Interpolation(model, prior, 1, biases=False).step()
+    imlp.nn.project_(prior, model)  # the nearest bias to none
+    assert not prior[0].bias.any()
+
+
+class Rescaled(nn.Module):
+    """A parametrization without an inverse, and with a count of its calls."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, weight):
+        self.calls += 1
+        return 3 * weight
+
+
+COMPUTED = {
+    "weight_norm": parametrizations.weight_norm,
+    "spectral_norm": parametrizations.spectral_norm,
+    "own": lambda layer: parametrize.register_parametrization(layer, "weight", Rescaled()),
+    "older weight_norm": nn.utils.weight_norm,
+    "older spectral_norm": nn.utils.spectral_norm,
+    "prune": lambda layer: prune.l1_unstructured(layer, "weight", amount=0.5),
+    "prune the bias": lambda layer: prune.l1_unstructured(layer, "bias", amount=0.5),
+    "prune twice": lambda layer: prune.random_unstructured(prune.l1_unstructured(layer, "weight", 2), "weight", 2),
+}
+
+
+@pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm` is deprecated")
+@pytest.mark.parametrize("computed", COMPUTED)
+def test_a_computed_weight_of_the_prior_is_never_stale(computed):
+    """After a step of an optimizer the knob mixes towards what the next pass will compute with, and changes nothing."""
+    model, prior = pair()
+    COMPUTED[computed](prior[0])
+    optimizer, x = torch.optim.SGD(prior.parameters(), lr=0.1), torch.randn(4, 2, 6, 6, dtype=torch.float64)
+    prior(x).square().sum().backward()
+    optimizer.step()
+    state = {name: tensor.clone() for name, tensor in prior.state_dict().items()}
+    knob = Interpolation(model, prior, 1)
+    knob.step()
+    meter = imlp.nn.bias_meter(model, prior)
+    for name, tensor in prior.state_dict().items():
+        assert torch.equal(tensor, state[name]), name
+    assert prior[0].training
+    assert meter["0"]["distance"] == pytest.approx(0, abs=1e-14)
+    prior.eval()
+    y = prior[0](x)  # whatever is computed before a pass is computed now
+    torch.testing.assert_close(model[0](x), y, rtol=0, atol=1e-12)
+    branches = imlp.nn.couple(model, prior, "pathway").eval()[0]
+    torch.testing.assert_close(branches(x), 2 * y, rtol=0, atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm` is deprecated")
+@pytest.mark.parametrize("computed", COMPUTED)
+def test_the_nearest_prior_of_computed_weights(computed):
+    """Exact where there is an inverse; otherwise refused, with nothing changed."""
+    model, prior = pair()
+    COMPUTED[computed](prior[2])
+    state = {name: tensor.clone() for name, tensor in prior.state_dict().items()}
+    if computed == "weight_norm":
+        imlp.nn.project_(prior, model)
+        expected = reference.project(model[2].weight.detach().numpy(), model[2].spec)
+        np.testing.assert_allclose(prior[2].weight.detach().numpy(), expected, rtol=0, atol=1e-14)
+        return
+    with pytest.raises(ModuleError, match=r"layer 2: the (weight|bias) of .* is computed"):
+        imlp.nn.project_(prior, model)
+    for name, tensor in prior.state_dict().items():
+        assert torch.equal(tensor, state[name]), name
+
+
+@pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm` is deprecated")
+@pytest.mark.parametrize("computed", [name for name in COMPUTED if name != "prune the bias"])
+def test_a_computed_weight_of_the_dense_layer_is_refused_by_the_knob_and_measured(computed):
+    model, prior = pair()
+    COMPUTED[computed](model[2])
+    with torch.no_grad():  # as an optimizer does; what was computed before is stale now
+        for parameter in model[2].parameters():
+            parameter += 0.05
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    for use in (lambda: Interpolation(model, prior, 1), lambda: imlp.nn.relax_(model, prior),
+                lambda: Interpolation(model, None, 1, coupling="self")):  # fmt: skip
+        with pytest.raises(ModuleError, match="layer 2: the weight of the dense layer is made of other parameters"):
+            use()
+    meter = imlp.nn.bias_meter(model)["2"]
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, state[name]), name
+    model.eval()(torch.randn(1, 2, 6, 6, dtype=torch.float64))
+    expected = reference.measure(model[2].weight.detach().numpy(), model[2].spec)
+    assert [meter[part] for part in PARTS] == pytest.approx([float(expected[part]) for part in PARTS], abs=1e-12)
+
+
+def test_a_weight_that_nobody_knows_how_to_compute():
+    model, prior = pair()
+    weight = prior[0].weight.detach()
+    del prior[0].weight
+    prior[0].register_forward_pre_hook(lambda own, args: setattr(own, "weight", 2 * weight))
+    prior[0].weight = weight
+    with pytest.raises(ModuleError, match="layer 0: the weight of Conv2d is computed in a way"):
+        Interpolation(model, prior, 1)
+
+
+class Same(nn.Module):
+    """The weight of another layer."""
+
+    def __init__(self, other, hidden):
+        super().__init__()
+        self.other = [other] if hidden else other
+
+    def forward(self, weight):
+        return (self.other[0] if isinstance(self.other, list) else self.other).weight
+
+
+def _by_data(one, two):
+    two.weight.data = one.weight.data.view_as(two.weight)
+
+
+def _by_part(one, two):
+    numbers = torch.randn(one.weight.numel() + 1)
+    one.weight.data, two.weight.data = numbers[:-1].view_as(one.weight), numbers[1:].view_as(two.weight)
+
+
+def _by_original(one, two):
+    parametrize.register_parametrization(two, "weight", nn.Identity())
+    two.parametrizations.weight.original = one.weight
+
+
+TIES = {
+    "data": _by_data,
+    "part": _by_part,
+    "original": _by_original,
+    "other": lambda one, two: parametrize.register_parametrization(two, "weight", Same(one, False), unsafe=True),
+    "hidden": lambda one, two: parametrize.register_parametrization(two, "weight", Same(one, True), unsafe=True),
+}
+
+
+@pytest.mark.parametrize("tie", TIES)
+def test_weights_that_are_tied_are_noticed(tie):
+    """By densify in the prior, by `project_` where it would write twice, by the knob in the model."""
+    prior = nn.Sequential(nn.Conv2d(2, 2, 3, padding=1), nn.Conv2d(2, 2, 3, padding=1), nn.Flatten())
+    model = imlp.nn.densify(prior, (2, 4, 4))
+    TIES[tie](prior[0], prior[1])
+    with pytest.raises(ModuleError, match=r"its weight is shared: it is .*0\.weight"):
+        imlp.nn.densify(prior, (2, 4, 4))
+    with pytest.raises(ModuleError, match="layer 0: its numbers are shared"):
+        imlp.nn.project_(prior, model)
+    Interpolation(model, prior, 1).step()  # each is mixed towards what it is tied to
+    torch.testing.assert_close(imlp.nn.bias_meter(model, prior)["1"]["distance"], 0.0, rtol=0, atol=1e-6)
+    if tie == "data":
+        _by_data(model[0], model[1])
+        with pytest.raises(ModuleError, match="layer 0: its numbers are shared"):
+            Interpolation(model, prior, 1)
+
+
+def test_what_the_knob_is_given_is_checked():
+    model, prior = pair()
+    with pytest.raises(AlphaError, match="alpha names no layer"):
+        Interpolation(model, prior, alpha={})
+    with pytest.raises(AlphaError, match="alpha names no layer"):
+        Interpolation(model, None, 0.5, coupling="self", alpha_sharing={})
+    for wrong in ("adam", torch.optim.Adam, [], object()):
+        with pytest.raises(ModuleError, match="optimizer is"):
+            Interpolation(model, prior, 0.5, optimizer=wrong)
+        with pytest.raises(ModuleError, match="optimizer is"):
+            imlp.nn.relax_(model, prior, optimizer=wrong)
+    knob = Interpolation(model, prior, 0.5)
+    knob.step()
+    states = ({}, None, [], 3, {"calls": -5}, {"calls": 2.5}, {"calls": "3"}, {"calls": None}, {"calls": True},
+              {"calls": 3, "more": 1}, {"step": 3})  # fmt: skip
+    for state in states:
+        with pytest.raises(ModuleError, match="is not the state of a knob"):
+            knob.load_state_dict(state)
+    assert knob.calls == 1
+
+
+@pytest.mark.parametrize("decay", [-1e-4, float("nan"), float("inf"), "0.1", None, True])
+def test_a_weight_decay_is_a_number_from_zero(decay):
+    model, _ = pair()
+    for name in ("prior", "rest"):
+        with pytest.raises(ModuleError, match=f"the weight decay {name} is"):
+            imlp.nn.decay_groups(model, **{name: decay})
 
 
 def test_a_step_allocates_nothing_of_the_size_of_a_matrix():

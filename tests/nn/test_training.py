@@ -296,7 +296,7 @@ def test_sweep_on_one_prior_in_groups_and_search(bars, tmp_path):
         ]
         return {(row["epoch"], row["name"]): (row["test_accuracy"], row["test_loss"]) for row in lines}
 
-    assert rows("whole") == rows("groups")  # the prior's running statistics are replayed too
+    assert rows("whole") == rows("groups")
     found = json.loads(run("search", *own, "--trials", "2", "--out", "search", "--json", "--validation", "0.3"))
     assert found["network"].endswith("models.py:batchnorm")
 
@@ -346,3 +346,8 @@ def test_mistakes_are_named(more, error, match, tmp_path):
     with pytest.raises(error, match=match):
         trainer = Trainer(tiny.config(**settings("batchnorm", **more)), tiny.data(), tmp_path)
         trainer.run()
+
+
+def test_a_layer_whose_weight_is_computed_is_refused(tmp_path):
+    with pytest.raises(ModuleError, match=r"the weight of 0 is made of other parameters.*--densify '!0'"):
+        Trainer(tiny.config(**settings("normed")), tiny.data(), tmp_path).run()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from conftest import needs
 from hypothesis import given
-from outside_nouns import OUTSIDE, Circulant, outside
+from outside_nouns import OUTSIDE, Additive, Circulant, outside
 from strategies import SPECS, locals_, specs
 
 from imlp import networks, reference
@@ -19,6 +19,7 @@ from pins import DTYPES, Numbers, assert_same  # noqa: E402
 
 from imlp import accel  # noqa: E402
 from imlp.accel import meter  # noqa: E402
+from imlp.nn.same import UnevenConv  # noqa: E402
 
 FITTED = [spec for spec in [*SPECS, *OUTSIDE] if spec.parameters]
 EXACT = 1e-12
@@ -85,6 +86,30 @@ def test_a_prior_layer_is_all_shared(spec):
         assert float(found["shared"]) == pytest.approx(1, abs=EXACT)
         assert float(found["local"]) < 1e-20
         assert 0 <= float(found["outside"]) < 1e-14  # a difference of two sums in accel, and never below zero
+
+
+TAPS_UNUSED = [
+    Conv((2, 1, 1), 3, kernel=3, padding=1),  # as in the last layers of a residual network: the middle tap alone
+    Conv((2, 2, 3), 4, kernel=(5, 3), stride=2, padding=(2, 1), groups=2),
+    Conv((1, 1, 1), 1, kernel=1, padding=1, stride=3),  # no entry at all
+    Local((1, 3, 3), 2, kernel=3, padding=1),
+    UnevenConv((2, 1, 1), 2, kernel=(4, 2), before=(1, 0), after=(2, 1)),
+    Additive(3, 4),  # of rows and columns only the sums
+]
+
+
+@pytest.mark.parametrize("spec", TAPS_UNUSED, ids=str)
+def test_numbers_that_no_matrix_shows_are_not_counted(spec):
+    """The prior itself is at distance 0 from the prior, and twice it at distance 1."""
+    numbers = Numbers(spec)
+    assert reference.measure_random(spec)["shared"] < spec.n_weights / np.prod(spec.matrix_shape)
+    W_P = reference.matrix(spec, numbers.weight, layout="dense") + np.full(spec.matrix_shape, 1e-30)
+    for factor in (1, 2):
+        expected = 0 if reference.measure_random(spec)["shared"] == 0 else factor - 1
+        assert float(reference.measure(factor * W_P, spec, numbers.weight)["distance"]) == pytest.approx(expected)
+        found = accel.measure(accel.place(factor * W_P), spec, numbers.torch("weight"))
+        assert float(found["distance"]) == pytest.approx(expected)
+        assert_same(found, reference.measure(factor * W_P, spec, numbers.weight))
 
 
 def test_what_each_part_sees():

@@ -16,8 +16,8 @@ from pins import CHECKS, Numbers, check_literally  # noqa: E402
 from imlp.accel import chain, convolution, diagonals, entries, local, meter, patchify, shared, transpose, verbs, views  # noqa: E402
 from imlp.reference import meter as reference_meter  # noqa: E402
 from imlp.reference import verbs as reference_verbs  # noqa: E402
-from imlp.spec import convolution as spec_module  # noqa: E402
-from imlp.spec import linear_map  # noqa: E402
+from imlp.spec import base, linear_map  # noqa: E402
+from imlp.spec import window as spec_module  # noqa: E402
 
 MUTANTS: dict[str, tuple[ModuleType, str, str]] = {
     "a shifted tap": (convolution, "spec.pixel(0, y, i)", "spec.pixel(0, y, i) + 1"),
@@ -49,8 +49,8 @@ MUTANTS: dict[str, tuple[ModuleType, str, str]] = {
     "what is shared counted as outside": (meter, "whole - inside", "whole - local"),
     "a random matrix without a support": (
         meter,
-        "random_parts(spec.rank, spec.nnz",
-        "random_parts(spec.rank, spec.rank",
+        "random_parts(rank(spec), nnz,",
+        "random_parts(rank(spec), rank(spec),",
     ),
     "biases in the wrong order": (verbs, ".argsort(stable=True)", ".argsort(descending=True)"),
     "a bias not permuted": (verbs, "[0] if after else expanded", "[0] if False else expanded"),
@@ -75,7 +75,7 @@ DEFAULT_MUTANTS: dict[str, tuple[ModuleType, str, str]] = {
     "means without the constants": (linear_map, "np.where(self.squares > 0, self.squares, 1)", "1"),
     "an adjoint without signs": (linear_map, "self.A.T @ dense", "abs(self.A).T @ dense"),
     "rows for columns": (linear_map, "places // shape[1], places % shape[1]", "places % shape[0], places // shape[0]"),
-    "as many entries as numbers": (meter, "found.rank, len(found.rows)", "found.rank, found.rank"),
+    "as many entries as numbers": (meter, "else len(entries.host_map(spec).rows)", "else rank(spec)"),
     "a bias that is not moved": (reference_verbs, "part @ product, after,", "part @ product, [],"),
     "a bias in the wrong order": (verbs, "np.array(spec.bias_index,", "np.array(spec.bias_index[::-1],"),
     "a bias that keeps its last number": (verbs, "sums.index_add_(-1", "sums.index_copy_(-1"),
@@ -108,7 +108,7 @@ def survives() -> bool:
 
 CACHES = (
     chain.diagonals, views.entries_filled, views._strides, verbs._outputs_by_bias, verbs._bias_index, entries.host_map,
-    entries._entries, linear_map.own_map, reference_verbs.linear_map, reference_verbs.bias_map,
+    entries._entries, base.own_map, reference_verbs.linear_map, reference_verbs.bias_map,
     reference_meter.support,
 )  # fmt: skip
 

@@ -17,6 +17,7 @@ from imlp.accel.adam import adam  # noqa: E402
 from imlp.accel.products import Patches, Quads, Strips, products_for  # noqa: E402
 from imlp.errors import ArrayError, BackendError, ImlpError  # noqa: E402
 from imlp.networks import Activation, Layer, Mean, Network, Norm, Residual  # noqa: E402
+from imlp.optimizers import Adam  # noqa: E402
 from imlp.spec import Conv, Shared  # noqa: E402
 
 EVERY = pytest.mark.parametrize("network", SMALL.values(), ids=SMALL)
@@ -50,7 +51,7 @@ def test_both_backends_start_from_the_same_numbers(network, form):
 def test_loss_and_gradients_equal_the_references(network, form):
     slow = reference.init(network, seed=1, **form)
     for step in range(3):
-        reference.train_step(slow, *batch(network, seed=step), lr=0.01)
+        reference.train_step(slow, *batch(network, seed=step), optimizer=Adam(lr=0.01))
     fast = accel.restore(network, reference.export(slow), dense=form["dense"])
     loss, grads = accel.loss_and_grads(fast, *torch_batch(network, seed=5))
     slow_loss, slow_grads = reference.loss_and_grads(slow, *batch(network, seed=5))
@@ -70,7 +71,7 @@ def algorithm_1(backend, network, batches, every=5, **kind):
     for step, (x, y) in enumerate(batches, start=1):
         losses.append([float(backend.train_step(prior, x, y)), *map(float, backend.train_step(lanes, x, y))])
         if step % every == 0:
-            backend.inject(lanes, prior, ALPHAS)
+            backend.mix(lanes, prior, ALPHAS)
     return prior, lanes, np.array(losses)
 
 
@@ -110,13 +111,13 @@ def test_a_lane_of_a_stack_is_the_lane_trained_alone(network):
         for loss, model in zip(losses, alone, strict=True):
             assert abs(loss - accel.train_step(model, x, y)) < 1e-12
         if step % 4 == 0:
-            accel.inject(stack, prior, ALPHAS)
+            accel.mix(stack, prior, ALPHAS)
             for model, alpha in zip(alone, ALPHAS, strict=True):
-                accel.inject(model, prior, alpha)
+                accel.mix(model, prior, alpha)
     for lane, model in enumerate(alone):
         chosen = accel.export(accel.select(stack, [lane]))
         for name, array in accel.export(model).items():
-            taken = chosen[name] if name == "adam.step" else chosen[name][0]
+            taken = chosen[name] if name == "optimizer.step" else chosen[name][0]
             np.testing.assert_allclose(taken, array, rtol=0, atol=1e-12, err_msg=name)
 
 
@@ -144,7 +145,7 @@ def test_logits_and_losses_are_those_of_plain_torch_modules(module, name, option
         loss = torch.nn.functional.cross_entropy(plain(x), y)
         loss.backward()
         optimizer.step()
-        assert abs(accel.train_step(model, x, y, lr=1e-3) - loss.detach()) < 1e-9
+        assert abs(accel.train_step(model, x, y, optimizer=Adam(lr=1e-3)) - loss.detach()) < 1e-9
 
 
 @EVERY
@@ -165,14 +166,14 @@ def test_the_injection_variants_equal_the_references():
         {"alpha": 0.3},
         {"alpha": [0.1, None, 1.0]},
         {"alpha": {"embed": [None, 0.5, None], "block1.channel1": 0.25}},
-        {"alpha": 1, "mode": "add", "biases": False},
+        {"alpha": 1, "coupling": "add", "biases": False},
         {"alpha": 0.5, "layers": ["block2.token2"], "head": True},
     ):
         results = []
         for backend, kind in ((accel, {"dtype": "float64"}), (reference, {})):
             prior = backend.init(network, dense=False, seed=0, **kind)
             lanes = backend.init(network, dense=True, seed=0, lanes=3, **kind)
-            assert backend.inject(lanes, prior, **options) is lanes
+            assert backend.mix(lanes, prior, **options) is lanes
             results.append(lanes)
         assert_equal_models(*results, atol=1e-15)
 
@@ -181,7 +182,7 @@ def test_a_single_model_can_be_injected_in_place():
     network = SMALL["cnn"]
     prior, model = (accel.init(network, dense=dense, seed=0) for dense in (False, True))
     place = model.parameters["conv1.weight"].data_ptr()
-    accel.inject(model, prior, 1)
+    accel.mix(model, prior, 1)
     assert model.parameters["conv1.weight"].data_ptr() == place
     w_p = accel.matrix(network.layers[0].spec, prior.parameters["conv1.weight"])
     torch.testing.assert_close(model.parameters["conv1.weight"], w_p, rtol=0, atol=0)
@@ -295,7 +296,9 @@ def test_a_gradient_that_is_stored_otherwise_is_still_its_parameters():
     name = "conv6.weight"
     assert not model.parameters[name].is_contiguous()  # taps first
     expected = model.parameters[name] - 0.5 * model.parameters[name].sign()
-    adam(model, {name: model.parameters[name].contiguous()}, lr=0.5, betas=(0.9, 0.999), eps=0)
+    model.keep_state(Adam(), torch.zeros_like)
+    assert model.state["first"][name].stride() == model.parameters[name].stride()
+    adam(model, {name: model.parameters[name].contiguous()}, Adam(lr=0.5, eps=1e-300))
     torch.testing.assert_close(model.parameters[name], expected, rtol=0, atol=1e-12)
 
 

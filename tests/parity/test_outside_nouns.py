@@ -11,6 +11,7 @@ from scipy import sparse
 
 from imlp import init, networks, reference
 from imlp.errors import ArrayError, SpecError
+from imlp.optimizers import Adam
 from imlp.spec import Chain, Conv, Parameter, Shared, Spec, Transpose
 from imlp.spec.meter import PARTS
 
@@ -29,8 +30,9 @@ from pins import (  # noqa: E402
     check_matrix,
 )
 
-from imlp import accel, verify  # noqa: E402
+from imlp import accel  # noqa: E402
 from imlp.accel import entries, kernels, rows  # noqa: E402
+from imlp.look import verify  # noqa: E402
 
 FITTED = [spec for spec in OUTSIDE if spec.parameters]
 
@@ -337,9 +339,9 @@ def test_a_network_of_them_trains_the_same_in_both_backends():
         lanes = backend.init(NETWORK, dense=True, seed=0, lanes=2, dtype=dtype)
         images, labels = (backend.place(array) for array in (x, y))
         for _ in range(2):
-            backend.train_step(prior, images, labels, lr=0.1)
-            backend.train_step(lanes, images, labels, lr=0.1)
-            backend.inject(lanes, prior, [0.3, 1])
+            backend.train_step(prior, images, labels, optimizer=Adam(lr=0.1))
+            backend.train_step(lanes, images, labels, optimizer=Adam(lr=0.1))
+            backend.mix(lanes, prior, [0.3, 1])
         found[backend] = backend.export(prior) | {f"lane {name}": own for name, own in backend.export(lanes).items()}
     for name, slow in found[reference].items():
         np.testing.assert_allclose(found[accel][name], slow, atol=1e-9, err_msg=name)

@@ -15,7 +15,8 @@ from pins import CHECKS, DTYPES, Numbers, assert_same, check_apply, check_expand
 
 import imlp  # noqa: E402
 from imlp import accel, reference  # noqa: E402
-from imlp.backend import Backend  # noqa: E402
+from imlp.backend import Backend, ModelVerbs  # noqa: E402
+from imlp.verbs import LayerVerbs  # noqa: E402
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -100,7 +101,7 @@ def test_gradients_of_apply_are_those_of_finite_differences(spec):
     assert torch.autograd.gradcheck(lambda *arrays: accel.apply(spec, *arrays), leaves)
 
 
-PUBLIC = [name for name in vars(Backend) if not name.startswith("_")]
+PUBLIC = [name for part in (LayerVerbs, ModelVerbs) for name in vars(part) if not name.startswith("_")]
 
 
 @pytest.mark.parametrize("name", PUBLIC)
@@ -153,6 +154,10 @@ M_OUT, M_IN = GOOD.matrix_shape
     ("dense", "weight", "alpha", "message"),
     [
         (torch.ones(M_IN, M_OUT).T, None, 0.5, r"not contiguous; pass W\.contiguous"),
+        (torch.ones(M_OUT, M_IN).expand(3, -1, -1), None, 0.5, "shares memory with itself"),
+        (torch.ones(2 * M_OUT, M_IN).as_strided((2, M_OUT, M_IN), (M_IN, M_IN, 1)), None, 0.5, "shares memory"),
+        (torch.ones(M_IN).expand(M_OUT, M_IN), None, 0.5, "not contiguous"),
+        (torch.ones(M_OUT + M_IN).as_strided((M_OUT, M_IN), (1, 1)), None, 0.5, "not contiguous"),
         (torch.ones(M_OUT, M_IN + 1), None, 0.5, r"must be \(256, 192\)"),
         (torch.ones(2, 2, M_OUT, M_IN), None, 0.5, r"must be \(256, 192\)"),
         (torch.ones(M_OUT, M_IN, dtype=torch.int64), None, 0.5, "floating-point"),
@@ -176,9 +181,16 @@ def test_bad_input_is_refused_and_leaves_w_untouched(dense, weight, alpha, messa
     assert torch.equal(dense, before)
 
 
-def test_an_unknown_mode_or_layout_is_refused():
-    with pytest.raises(imlp.ImlpError, match="use one of interpolate, add"):
-        accel.interpolate(torch.ones(M_OUT, M_IN), GOOD, torch.ones(4, 3, 3, 3), 0.5, mode="mix")
+def test_lanes_that_share_memory_are_not_pulled():
+    lanes, bias = torch.rand(M_OUT, M_IN).expand(2, -1, -1), torch.rand(1).expand(M_OUT)
+    for pull, shared in ((accel.pull, lanes), (accel.pull_bias, bias)):
+        before = shared.clone()
+        with pytest.raises(imlp.ImlpError, match="shares memory with itself"):
+            pull(shared, GOOD, 0.5)
+        assert torch.equal(shared, before)
+
+
+def test_an_unknown_layout_is_refused():
     with pytest.raises(imlp.ImlpError, match="use sparse or dense"):
         accel.matrix(GOOD, torch.ones(4, 3, 3, 3), layout="csc")
 

@@ -159,7 +159,7 @@ def test_interpolate_is_the_papers_formula(spec, alpha):
     mixed = reference.interpolate(dense, spec, weight, [alpha, 0])
     np.testing.assert_allclose(mixed[0], (1 - alpha) * dense[0] + alpha * w_p, **EXACT)
     np.testing.assert_array_equal(mixed[1], dense[1])
-    added = reference.interpolate(dense[0], spec, weight, alpha, mode="add")
+    added = reference.interpolate(dense[0], spec, weight, alpha, add=True)
     np.testing.assert_allclose(added, dense[0] + alpha * w_p, **EXACT)
     np.testing.assert_array_equal(dense, before)
 

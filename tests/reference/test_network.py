@@ -6,7 +6,8 @@ from small import SMALL, batch
 
 from imlp import init as initial
 from imlp import networks, reference
-from imlp.errors import AlphaError, ArrayError, SpecError
+from imlp.errors import AlphaError, ArrayError, ConfigError, SpecError
+from imlp.optimizers import Adam
 
 EVERY = pytest.mark.parametrize("network", SMALL.values(), ids=SMALL)
 
@@ -15,7 +16,7 @@ def trained(network, steps=3, **form):
     """A model after some training, so that norms and biases no longer have their special initial values."""
     model = reference.init(network, seed=1, **form)
     for step in range(steps):
-        reference.train_step(model, *batch(network, seed=step), lr=0.01)
+        reference.train_step(model, *batch(network, seed=step), optimizer=Adam(lr=0.01))
     return model
 
 
@@ -60,7 +61,7 @@ def test_at_alpha_1_with_the_priors_head_the_i_mlp_is_the_prior(network):
     model, prior = trained(network, dense=True), trained(network, dense=False)
     x, y = batch(network, n=20)
     shared = [layer.name for layer in network.layers if f"{layer.name}.weight" in prior.parameters]
-    reference.inject(model, prior, 1.0, layers=shared, head=True)
+    reference.mix(model, prior, 1.0, layers=shared, head=True)
     for name in model.parameters:
         if name in prior.parameters and ".norm." in f".{name}":
             model.parameters[name][...] = prior.parameters[name]  # learned norms are not interpolated
@@ -81,7 +82,7 @@ def _without_dense_only(network):
 def test_at_alpha_1_at_the_papers_sizes(name):
     network = networks.make(name)
     model, prior = (reference.init(network, dense=dense, seed=2) for dense in (True, False))
-    reference.inject(model, prior, 1, layers=[layer.name for layer in network.layers], head=True)
+    reference.mix(model, prior, 1, layers=[layer.name for layer in network.layers], head=True)
     x, _ = batch(network, n=4)
     np.testing.assert_allclose(reference.forward(model, x), reference.forward(prior, x), rtol=0, atol=1e-12)
 
@@ -89,7 +90,7 @@ def test_at_alpha_1_at_the_papers_sizes(name):
 def test_the_interpolation_step_layer_by_layer():
     network = SMALL["cnn"]
     prior, before = trained(network, dense=False), trained(network, dense=True, lanes=3)
-    after = reference.inject(copied(before), prior, [0.25, None, 0.0])
+    after = reference.mix(copied(before), prior, [0.25, None, 0.0])
     for layer in network.layers:
         w_p = reference.matrix(layer.spec, prior.parameters[f"{layer.name}.weight"]).toarray()
         b_p = reference.expand_bias(layer.spec, prior.parameters[f"{layer.name}.bias"])
@@ -99,9 +100,9 @@ def test_the_interpolation_step_layer_by_layer():
             np.testing.assert_array_equal(new[1:], old[1:])
     for name in ("head.weight", "head.bias"):
         np.testing.assert_array_equal(after.parameters[name], before.parameters[name])
-    for group in ("first_moments", "second_moments"):
-        for name, moment in getattr(before, group).items():
-            np.testing.assert_array_equal(getattr(after, group)[name], moment)
+    for group in ("first", "second"):
+        for name, moment in before.state[group].items():
+            np.testing.assert_array_equal(after.state[group][name], moment)
 
 
 def test_alpha_can_differ_by_layer_and_biases_and_layers_can_be_left_out():
@@ -110,7 +111,7 @@ def test_alpha_can_differ_by_layer_and_biases_and_layers_can_be_left_out():
 
     def changed(**options):
         alpha = options.pop("alpha", 0.5)
-        after = reference.inject(copied(before), prior, alpha, **options)
+        after = reference.mix(copied(before), prior, alpha, **options)
         return {name for name, array in after.parameters.items() if not np.array_equal(array, before.parameters[name])}
 
     assert changed(layers=["embed"]) == {"embed.weight", "embed.bias"}
@@ -120,9 +121,9 @@ def test_alpha_can_differ_by_layer_and_biases_and_layers_can_be_left_out():
         "block1.token1.weight",
         "block1.token1.bias",
     }
-    assert changed(mode="add", layers=["embed"]) == {"embed.weight", "embed.bias"}
+    assert changed(coupling="add", layers=["embed"]) == {"embed.weight", "embed.bias"}
     assert changed(alpha=None) == set()
-    added = reference.inject(copied(before), prior, 1, mode="add", layers=["embed"])
+    added = reference.mix(copied(before), prior, 1, coupling="add", layers=["embed"])
     w_p = reference.matrix(network.layer("embed").spec, prior.parameters["embed.weight"]).toarray()
     expected = before.parameters["embed.weight"] + w_p
     np.testing.assert_allclose(added.parameters["embed.weight"], expected, rtol=0, atol=1e-15)
@@ -135,7 +136,8 @@ def test_alpha_can_differ_by_layer_and_biases_and_layers_can_be_left_out():
         ([0.1, 0.2, 0.3], {}, AlphaError, "3 alphas for 2 lanes; give one, or a list of 2"),
         ({"conv7": 0.1}, {}, SpecError, "unknown layer in alpha: 'conv7'; did you mean 'conv"),
         (0.1, {"layers": ["conv7"]}, SpecError, "unknown layer of cnn with a prior: 'conv7'"),
-        (0.1, {"mode": "mix"}, ArrayError, "unknown mode 'mix'"),
+        (0.1, {"coupling": "mix"}, ConfigError, "coupling is 'mix'"),
+        (0.1, {"coupling": "gate"}, ArrayError, "give a coupling that has an alpha"),
         ("half", {}, AlphaError, "alpha is 'half'"),
     ],
 )
@@ -144,7 +146,7 @@ def test_a_bad_injection_is_refused_before_anything_is_changed(alpha, options, e
     prior, model = trained(network, dense=False), trained(network, dense=True, lanes=2)
     before = copied(model)
     with pytest.raises(error, match=message):
-        reference.inject(model, prior, alpha, **options)
+        reference.mix(model, prior, alpha, **options)
     for name, array in before.parameters.items():
         np.testing.assert_array_equal(model.parameters[name], array)
 
@@ -152,9 +154,9 @@ def test_a_bad_injection_is_refused_before_anything_is_changed(alpha, options, e
 def test_inject_wants_an_i_mlp_and_its_prior():
     prior, model = trained(SMALL["cnn"], dense=False), trained(SMALL["cnn"], dense=True)
     with pytest.raises(ArrayError, match="give the I-MLP"):
-        reference.inject(prior, model, 0.5)
+        reference.mix(prior, model, 0.5)
     with pytest.raises(ArrayError, match="a prior of mixer for cnn"):
-        reference.inject(model, trained(SMALL["mixer"], dense=False), 0.5)
+        reference.mix(model, trained(SMALL["mixer"], dense=False), 0.5)
 
 
 @EVERY
@@ -182,8 +184,8 @@ def test_load_refuses_what_does_not_fit():
     arrays = reference.export(trained(network, dense=True))
     with pytest.raises(ArrayError, match=r"array conv1.weight has shape \(16, 32\); it must have \(1, 2, 3, 3\)"):
         reference.restore(network, arrays, dense=False)
-    with pytest.raises(ArrayError, match=r"array adam\.step is missing"):
-        reference.restore(network, {k: v for k, v in arrays.items() if k != "adam.step"}, dense=True)
+    with pytest.raises(ArrayError, match=r"array optimizer\.step is missing"):
+        reference.restore(network, {k: v for k, v in arrays.items() if k != "optimizer.step"}, dense=True)
     with pytest.raises(ArrayError, match="has no array extra"):
         reference.restore(network, arrays | {"extra": np.zeros(1)}, dense=True)
 
@@ -198,7 +200,7 @@ def test_no_bit_of_a_lane_depends_on_the_lanes_beside_it(network, n):
     (x, y), found = batch(network, n=n), []
     for lanes in (1, 2, 5):
         model = reference.init(network, dense=True, seed=0, lanes=lanes)
-        losses = [reference.train_step(model, x, y, lr=0.003)[0] for _ in range(4)]
+        losses = [reference.train_step(model, x, y, optimizer=Adam(lr=0.003))[0] for _ in range(4)]
         arrays = [own[0].tobytes() for own in model.parameters.values()]
         found.append((losses, reference.evaluate(model, x, y)[1][0], arrays))
     assert found[0] == found[1] == found[2]
@@ -209,8 +211,8 @@ def test_lanes_start_alike_train_as_if_alone_and_can_be_selected():
     lanes = reference.init(network, dense=True, seed=3, lanes=3)
     alone = reference.init(network, dense=True, seed=3)
     prior = trained(network, dense=False)
-    reference.inject(lanes, prior, [0.0, 0.3, 1.0])
-    reference.inject(alone, prior, 0.3)
+    reference.mix(lanes, prior, [0.0, 0.3, 1.0])
+    reference.mix(alone, prior, 0.3)
     for step in range(4):
         x, y = batch(network, seed=step)
         losses = reference.train_step(lanes, x, y)
@@ -218,9 +220,12 @@ def test_lanes_start_alike_train_as_if_alone_and_can_be_selected():
     chosen = reference.select(lanes, [1, 2])
     assert chosen.lanes == 2
     assert chosen.step == 4
-    for group in ("parameters", "first_moments", "second_moments"):
-        for name, array in getattr(alone, group).items():
-            np.testing.assert_allclose(getattr(chosen, group)[name][0], array, rtol=0, atol=1e-12)
+    for ours, theirs in (
+        (chosen.parameters, alone.parameters),
+        *((chosen.state[key], alone.state[key]) for key in chosen.state),
+    ):
+        for name, array in theirs.items():
+            np.testing.assert_allclose(ours[name][0], array, rtol=0, atol=1e-12)
     with pytest.raises(ArrayError, match="there is no lane 3; the lanes are 0 to 2"):
         reference.select(lanes, [3])
     with pytest.raises(ArrayError, match="no lane axis"):
@@ -270,7 +275,7 @@ def test_a_small_network_learns():
     x[np.arange(64), np.where(y == 0, 5, 10)] += 1
     for dense in (False, True):
         model = reference.init(network, dense=dense, seed=0)
-        losses = [reference.train_step(model, x, y, lr=0.01) for _ in range(40)]
+        losses = [reference.train_step(model, x, y, optimizer=Adam(lr=0.01)) for _ in range(40)]
         assert losses[-1] < 0.2 * losses[0]
 
 

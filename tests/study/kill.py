@@ -98,7 +98,7 @@ class Killer:
         training = [f"--data={data}", "--batch=20", "--lr=0.003", "--backend=reference", f"--epochs={epochs}"]
         (place / "killed.toml").write_text(EXPERIMENT.format(data=data, epochs=epochs))
         own = {
-            "sweep": [*network, *training, "--alphas=0,0.1,1", "--every=epoch,3", "--seeds=2", "--lanes-at-once=2"],
+            "sweep": [*network, *training, "--alpha=0,0.1,1", "--every=epoch,3", "--seeds=2", "--lanes-at-once=2"],
             "search": [*network, *training, "--trials=6", "--lanes-at-once=3", "--validation=0.25", "--seeds=2"],
             "reproduce": [str(place / "killed.toml"), "--no-report", "--lanes-at-once=2"],
         }

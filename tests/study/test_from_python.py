@@ -10,7 +10,7 @@ import tiny
 from conftest import needs
 from typer.testing import CliRunner
 
-from imlp import study
+from imlp import paper, study
 from imlp.cli import app
 from imlp.errors import ConfigError
 from imlp.study.watcher import Watcher
@@ -66,7 +66,7 @@ def test_a_search_returns_what_its_file_holds(tmp_path, capfd):
 def test_an_experiment_is_the_same_as_by_its_command(tmp_path, monkeypatch, capfd):
     needs("accel")
     monkeypatch.setenv("IMLP_DATA", str(tmp_path / "data"))
-    result = study.reproduce("figure2-cnn", settings=SETTINGS, out=tmp_path / "python", report=False)
+    result = paper.reproduce("figure2-cnn", settings=SETTINGS, out=tmp_path / "python", report=False)
     assert capfd.readouterr() == ("", "")
     options = [word for name, value in SETTINGS.items() for word in (f"--{name.replace('_', '-')}", str(value))]
     command = ["reproduce", "figure2-cnn", *options, "--out", str(tmp_path / "command"), "--no-report", "--json"]
@@ -77,7 +77,7 @@ def test_an_experiment_is_the_same_as_by_its_command(tmp_path, monkeypatch, capf
     assert mine == printed
     assert files(tmp_path / "python") == files(tmp_path / "command")
     said = json.loads((tmp_path / "python" / "experiment.json").read_text())
-    assert said["command"].startswith("imlp.study.reproduce('figure2-cnn', budget='smoke'")
+    assert said["command"].startswith("imlp.paper.reproduce('figure2-cnn', budget='smoke'")
     assert {**said, "command": ""} == {**result.content, "command": ""}
 
 
@@ -88,7 +88,7 @@ def test_mistakes_are_errors_and_not_exits(tmp_path):
 
 def test_nothing_heavy_is_imported_before_it_is_needed():
     code = (
-        "import sys, imlp.study as study; study.sweep, study.search, study.reproduce; "
+        "import sys; from imlp import paper, study; study.sweep, study.search, paper.reproduce; "
         "print(sorted({'torch', 'ray', 'optuna', 'typer', 'matplotlib'} & set(sys.modules)))"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -86,9 +86,9 @@ def killed_everywhere(command: Callable[[Path], object], writes: Writes, tmp_pat
 
 
 def test_a_sweep_killed_at_any_file_ends_the_same(writes, tmp_path):
-    """Two groups of lanes: a run that records its prior, and one that replays it."""
+    """Two groups of lanes, each a run."""
     options = {"base": BRIEF, "lanes": LANES[:4], "seeds": [0], "at_once": 2}
-    assert killed_everywhere(lambda folder: sweep(folder, **options), writes, tmp_path, stride=2) > 20
+    assert killed_everywhere(lambda folder: sweep(folder, **options), writes, tmp_path, stride=2) > 15
 
 
 def test_a_search_killed_at_any_file_ends_the_same(writes, tmp_path):

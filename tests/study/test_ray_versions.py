@@ -10,7 +10,7 @@ from imlp.study.cluster import versions as cluster
 HOME = Path(imlp.__file__).parent
 
 
-@pytest.mark.parametrize("name", ["accel/rows.c", "accel/kernels.cu", "spec.py", "explore/page.js", "new.txt"])
+@pytest.mark.parametrize("name", ["accel/rows.c", "accel/kernels.cu", "spec.py", "look/explore/page.js", "new.txt"])
 def test_a_change_in_any_file_is_noticed(name, tmp_path):
     for path in HOME.rglob("*"):
         if path.is_file() and "__pycache__" not in path.parts:

@@ -15,12 +15,12 @@ import tiny
 from conftest import needs
 from typer.testing import CliRunner
 
-from imlp import plot
 from imlp.cli import app
 from imlp.errors import ConfigError, ImlpError, RunError
+from imlp.look import plot
+from imlp.report.gather import gather
 from imlp.study import search_space
 from imlp.study.optuna_search import Search
-from imlp.study.report.gather import gather
 from imlp.study.scores import arms_of
 from imlp.study.search_space import Space
 from imlp.study.tasks import run_task
@@ -105,7 +105,7 @@ def test_the_test_set_is_not_looked_at_before_the_end(whole, tmp_path):
 
 
 def test_a_picture_of_a_batch_says_that_it_was_judged_by_images_held_out(whole):
-    from imlp.plot import run_figure
+    from imlp.look.plot import run_figure
 
     judged = {run.measure: run for run in find_runs([whole[1]])}
     assert set(judged) == {"validation accuracy", "test accuracy"}
@@ -298,7 +298,7 @@ def test_lanes_below_the_median_are_pruned_and_the_others_are_as_without(whole, 
 def test_a_report_keeps_the_trials_apart_from_the_runs_with_the_test_set(whole):
     content, folder = whole
     trials, final = gather(arms_of(find_runs([folder])))
-    assert (trials.name, final.name) == ("cnn on bars (validation 0.25)", "cnn on bars")
+    assert (trials.name, final.name) == ("CNN pair on bars (validation 0.25)", "CNN pair on bars")
     remarks = {model.title: model.remark for model in trials.models}
     for trial in content["trials"]:
         expected = f"seed 0 pruned in epoch {len(trial['values'])}" if trial["state"] == "pruned" else ""
@@ -504,9 +504,20 @@ def test_bad_input_is_one_line(given, message, bars):
     assert result.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "given",
+    [["--device", "nonsense"], ["--device", "cuda:99"], ["--storage", "nonsense"], ["--storage", "sqlite:////no/x"]],
+)
+def test_what_is_refused_leaves_no_files(given, bars, tmp_path):
+    before = sorted(tmp_path.rglob("*"))
+    result = CliRunner().invoke(app, command(bars, *given))
+    assert result.exit_code == 2, result.output
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def test_without_optuna_it_says_what_to_install(bars, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(ImlpError, match=r"search needs Optuna; install it with: pip install 'imlp\[search\]'"):
+    with pytest.raises(ImlpError, match=r"pip install optuna$"):
         search_space.import_optuna()
     assert CliRunner().invoke(app, command(bars)).exit_code == 2
 

@@ -1,7 +1,6 @@
 """Sweeps: what is run, what is not run again, and the prior that is trained once."""
 
 import dataclasses
-import json
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -13,13 +12,14 @@ from conftest import needs
 import imlp.reference
 from imlp.couplings.schedule import alphas_of
 from imlp.errors import AlphaError, ImlpError, RunError
+from imlp.study import run_sweep
 from imlp.study.scores import arms_of
 from imlp.study.tasks import lanes_at_once, plan, run_here
 from imlp.train.callbacks import Callback
 from imlp.train.config import Lane
 from imlp.train.lane import lanes_of
 from imlp.train.loop import Interrupted
-from imlp.train.run_folder import RECORDING, REPLAYED
+from imlp.train.run_folder import locked
 from imlp.train.run_reader import find_runs
 
 BASE = tiny.config()
@@ -152,19 +152,16 @@ def test_a_sweep_interrupted_and_repeated_gives_the_same_files(tmp_path, at_once
         assert (tmp_path / "broken" / name / "result.json").read_text() == result
 
 
-def test_groups_of_lanes_share_a_prior_that_is_trained_once(tmp_path, steps_of_prior):
+def test_groups_of_lanes_end_as_all_of_them_together(tmp_path):
     together = sweep(tmp_path / "together", seeds=[0])
-    trained = len(steps_of_prior)
     groups = sweep(tmp_path / "groups", seeds=[0], at_once=2)
     assert len(groups) == 3
-    assert len(steps_of_prior) == 2 * trained
     prior, *lanes = together[0].result["models"]
     assert all(outcome.result["models"][0] == prior for outcome in groups)
     apart = [row for outcome in groups for row in outcome.result["models"][1:]]
     assert [row["test_accuracy"] for row in apart] == [row["test_accuracy"] for row in lanes]
     for one, other in zip(apart, lanes, strict=True):
         assert one["train_loss"] == pytest.approx(other["train_loss"], rel=1e-12)
-    assert not list(tmp_path.glob(f"groups/*/{RECORDING}"))  # not needed any more
 
 
 def test_groups_work_in_accel_too(tmp_path):
@@ -175,32 +172,6 @@ def test_groups_work_in_accel_too(tmp_path):
     apart = [row for outcome in groups for row in outcome.result["models"][1:]]
     for one, other in zip(apart, together[0].result["models"][1:], strict=True):
         assert one["train_loss"] == pytest.approx(other["train_loss"], rel=1e-9)
-
-
-def test_a_record_that_was_lost_is_not_missed(tmp_path, monkeypatch):
-    """The run that played it starts again, with a prior of its own."""
-    import shutil
-
-    whole = sweep(tmp_path / "whole", seeds=[0], at_once=3)
-    with pytest.raises(Interrupted):
-        sweep(tmp_path / "broken", seeds=[0], at_once=3, stop=12 + 7)
-    (recorder,) = (path.parent for path in (tmp_path / "broken").glob(f"*/{RECORDING}"))
-    (player,) = (path.parent for path in (tmp_path / "broken").glob(f"*/{REPLAYED}"))
-    assert json.loads((player / REPLAYED).read_text()) == {"prior": recorder.name}
-    shutil.rmtree(recorder / RECORDING)
-    again = sweep(tmp_path / "broken", seeds=[0], at_once=3)
-    assert [o.result["models"] for o in again] == [o.result["models"] for o in whole]
-
-
-def test_a_record_with_other_cadences_is_not_played(tmp_path, steps_of_prior):
-    with pytest.raises(Interrupted):
-        sweep(tmp_path, seeds=[0], at_once=3, stop=12 + 1)
-    before = len(steps_of_prior)
-    other = lanes_of("0.3", "2")
-    outcomes = sweep(tmp_path, lanes=(*LANES, *other), seeds=[0], at_once=3)
-    assert len(steps_of_prior) == before + 12  # for the new lane only
-    (alone,) = sweep(tmp_path / "alone", lanes=other, seeds=[0])
-    assert outcomes[-1].result["models"][1]["train_loss"] == alone.result["models"][1]["train_loss"]
 
 
 def test_a_run_that_fails_does_not_take_the_others_down(tmp_path):
@@ -222,6 +193,15 @@ def test_lanes_at_once_are_what_memory_allows(monkeypatch):
         free = (need.once + lanes * need.lane) / 0.8
         monkeypatch.setattr(machine, "free_memory", lambda device, free=free: free)
         assert lanes_at_once(BASE, tiny.data(), 5) == expected
+
+
+def test_a_second_sweep_in_a_folder_is_refused_and_touches_nothing(tmp_path):
+    options = {"seeds": 1, "data": tiny.data(), "check": False}
+    with locked(tmp_path / "swept"):
+        with pytest.raises(RunError, match="another process is training in"):
+            run_sweep.sweep(BASE, "0", out=tmp_path / "swept", **options)
+        assert [path.name for path in (tmp_path / "swept").iterdir()] == [".lock"]
+    assert not run_sweep.sweep(BASE, "0", out=tmp_path / "swept", **options).failed
 
 
 def test_a_folder_without_runs_is_refused(tmp_path):

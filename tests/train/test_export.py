@@ -13,6 +13,8 @@ from typer.testing import CliRunner
 import imlp
 from imlp import networks, reference
 from imlp.cli import app
+from imlp.errors import RunError
+from imlp.train import checkpoint
 
 MIXER = {"network": "mixer", "options": {"patch": 4, "channels": 6, "depth": 1}}
 
@@ -100,7 +102,7 @@ def test_the_prior_as_arrays(trained):
     arrays = dict(np.load(folder / "prior.npz"))
     assert "head.weight" in arrays
     assert arrays["mean"].shape == arrays["std"].shape == (1,)
-    assert not any(name.startswith("adam.") for name in arrays)
+    assert not any(name.startswith("optimizer.") for name in arrays)
 
 
 @pytest.mark.parametrize(
@@ -125,3 +127,33 @@ def test_a_folder_that_is_no_run(tmp_path):
 
 def test_networks_are_all_covered():
     assert set(networks.NETWORKS) == {"cnn", "mixer", "mlp1", "mlp2", "resnet"}
+
+
+@pytest.mark.parametrize("run", [None, 3, b"runs/one"])
+def test_what_names_no_folder_is_refused(run):
+    with pytest.raises(RunError, match=r"run is .*; name the folder of a run of train"):
+        imlp.load(run)
+
+
+@pytest.mark.parametrize("lane", ["0", "prior"])
+@pytest.mark.parametrize(
+    "forge",
+    [
+        lambda arrays, state: arrays.pop("lanes/head.bias") is arrays.pop("prior/head.bias"),
+        lambda arrays, state: arrays.update({name: a[..., :1] for name, a in arrays.items() if "conv2.weight" in name}),
+        lambda arrays, state: arrays.update({name: a.astype(int) for name, a in arrays.items() if ".weight" in name}),
+        lambda arrays, state: state.pop("mean"),
+        lambda arrays, state: state.update(active=[0, 7]),
+    ],
+)
+def test_a_checkpoint_forged_under_a_valid_checksum(forge, lane, tmp_path):
+    tiny.run(tmp_path, lanes=tiny.lanes(0, 0.5))
+    arrays, state = checkpoint.newest(tmp_path / "checkpoint", pytest.fail)
+    forge(arrays, state)
+    checkpoint.save(tmp_path / "checkpoint", arrays, state)
+    result = run(tmp_path, "--lane", lane, "--out", tmp_path / "out.safetensors")
+    assert result.exit_code == 2, (result.output, result.exception)
+    assert "it was not written by this run" in result.stderr
+    assert not (tmp_path / "out.safetensors").exists()
+    shown = CliRunner().invoke(app, ["report", str(tmp_path), "--quiet", "--out", str(tmp_path / "page.html")])
+    assert shown.exit_code == 0, shown.exception

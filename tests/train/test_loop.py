@@ -10,11 +10,13 @@ from conftest import needs
 
 from imlp import augment, reference
 from imlp.errors import ConfigError, RunError
+from imlp.optimizers import Adam
 from imlp.spec.meter import PARTS
 from imlp.train import checkpoint
 from imlp.train.callbacks import Callback
 from imlp.train.images import STREAM_OF_CROPS, STREAM_OF_ORDER
-from imlp.train.loop import Trainer
+from imlp.train.loop import Interrupted, Trainer
+from imlp.train.run_folder import RunFolder
 
 
 def algorithm_1(config, data, alpha: float) -> tuple[list[dict[str, float]], dict[str, np.ndarray]]:
@@ -30,8 +32,8 @@ def algorithm_1(config, data, alpha: float) -> tuple[list[dict[str, float]], dic
             rng = np.random.default_rng([config.seed, STREAM_OF_CROPS, epoch, step])
             draw = augment.draw(config.augment, len(rows), data.image, rng=rng)
             x, y = reference.batch(data.x, rows, draw, data.mean, data.std), data.y[rows]
-            reference.train_step(imlp, x, y, lr=config.lr)
-            reference.train_step(prior, x, y, lr=config.lr)
+            reference.train_step(imlp, x, y, optimizer=Adam(lr=config.lr))
+            reference.train_step(prior, x, y, optimizer=Adam(lr=config.lr))
         x_test = reference.batch(data.x_test, np.arange(len(data.x_test)), None, data.mean, data.std)
         before = (reference.forward(imlp, x_test).argmax(1) == data.y_test).mean()
         for name in ("conv1", "conv2", "conv3"):
@@ -247,3 +249,16 @@ def test_a_run_is_not_started_over_another(tmp_path):
     tiny.run(tmp_path)
     with pytest.raises(RunError, match="resume it: --resume; or start it again: --again"):
         tiny.run(tmp_path)
+
+
+def test_a_prior_alone(tmp_path):
+    """Its numbers are those that it has beside lanes; the folder says that there are none."""
+    beside = tiny.run(tmp_path / "beside", lanes=tiny.lanes(0.5))
+    alone = tiny.run(tmp_path / "alone", lanes=[])
+    rows = [row for row in beside.state.rows if row["lane"] == "prior"]
+    assert alone.state.rows == rows
+    assert RunFolder(tmp_path / "alone").read_config().lanes == ()
+    with pytest.raises(Interrupted):
+        tiny.run(tmp_path / "stopped", tiny.StopAt(7), lanes=[])
+    tiny.run(tmp_path / "stopped", lanes=[], resume=True)
+    tiny.assert_same_outcome(tmp_path / "alone", tmp_path / "stopped")

@@ -10,10 +10,10 @@ from conftest import needs
 from typer.testing import CliRunner
 
 import imlp
-from imlp import networks
+from imlp import networks, plugins
 from imlp.cli import app
 from imlp.errors import ConfigError, ImlpError, OutsideError, RunError, SpecError
-from imlp.networks import cnn, outside
+from imlp.networks import cnn
 from imlp.train.config import Config, differences, from_mapping
 from imlp.train.export import parameters
 from imlp.train.loop import Interrupted
@@ -57,8 +57,8 @@ def broken(image, classes):
 
 @pytest.fixture(autouse=True)
 def nothing_named(monkeypatch):
-    monkeypatch.setattr(outside, "_named", {})
-    monkeypatch.setattr(outside, "_sent", {})
+    monkeypatch.setattr(plugins, "_named", {})
+    monkeypatch.setattr(plugins, "_sent", {})
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_reading_a_run_does_not_run_its_code(here, monkeypatch):
         text = (here / "run" / "config.toml").read_text()
         lines = [line for line in text.splitlines(keepends=True) if not line.startswith("source")]
         (here / "run" / "config.toml").write_text(source + "".join(lines))
-        monkeypatch.setattr(outside, "_named", {})
+        monkeypatch.setattr(plugins, "_named", {})
         config = RunFolder(here / "run").read_config()
         with pytest.raises(OutsideError, match=r"mine\.py:ring is code from outside the package, which is only run if"):
             config.make_network()
@@ -131,7 +131,7 @@ def test_what_a_run_is_exported_with_has_to_be_named(here, monkeypatch):
     trainer = tiny.run(here / "run", **SETTINGS)
     x = trainer.images.batch(trainer.images.test, np.arange(30))
     logits = trainer.backend.forward(trainer.state.lanes, x)[1]
-    monkeypatch.setattr(outside, "_named", {})
+    monkeypatch.setattr(plugins, "_named", {})
     with pytest.raises(OutsideError, match=r"only run if you name it; add --network mine\.py:ring, or the copy"):
         parameters(here / "run")
     network, own = parameters(here / "run", 1, "run/network.py:ring")
@@ -142,7 +142,7 @@ def test_what_a_run_is_exported_with_has_to_be_named(here, monkeypatch):
         images = torch.tensor(trainer.data.x_test / 255)
         np.testing.assert_allclose(module(images).numpy(), logits, atol=1e-10)
     (here / "mine.py").write_text(RING + "# edited\n")
-    monkeypatch.setattr(outside, "_named", {})
+    monkeypatch.setattr(plugins, "_named", {})
     with pytest.raises(OutsideError, match=r"mine\.py is not the text that mine\.py:ring was when the run began"):
         parameters(here / "run", 1, "mine.py:ring")
     result = CliRunner().invoke(app, ["export", "run", "--lane", "1", "--network", "run/network.py:ring"])

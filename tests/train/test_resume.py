@@ -18,10 +18,10 @@ from typer.testing import CliRunner
 
 from imlp import machine
 from imlp.cli import app
+from imlp.data import Dataset
 from imlp.errors import RunError
 from imlp.train import checkpoint
 from imlp.train.callbacks import Callback
-from imlp.train.data import Dataset
 from imlp.train.loop import Interrupted, Trainer
 from imlp.train.run_reader import read_run
 from imlp.train.state import StateFactory
@@ -102,7 +102,7 @@ def test_of_a_run_that_has_ended_the_weights_are_kept(tmp_path):
     (last,) = checkpoint.found(tmp_path / "weights" / "checkpoint")
     newest, before = checkpoint.found(tmp_path / "whole" / "checkpoint")
     kept, whole = load_file(last), load_file(newest)
-    moments = {name for name in whole if "/adam.first." in name or "/adam.second." in name}
+    moments = {name for name in whole if "/optimizer.first." in name or "/optimizer.second." in name}
     assert kept.keys() == whole.keys() - moments
     assert all(array.tobytes() == whole[name].tobytes() for name, array in kept.items())
     assert last.stat().st_size < 0.2 * (newest.stat().st_size + before.stat().st_size)

@@ -1,11 +1,12 @@
 """One list says what a run's folder holds: what is deleted, what travels, and what is kept with the results."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 import tiny
 
-from imlp.errors import RunError
+from imlp.errors import FileError, RunError
 from imlp.train.run_folder import RunFolder
 
 SMALL = ["config.toml", "env.json", "metrics.jsonl", "result.json", "times.jsonl"]
@@ -24,22 +25,65 @@ def test_the_small_files_are_kept_with_the_results(folder):
 def test_a_worker_fetches_all_that_resuming_takes_and_no_result(folder):
     stopped = "stopped-lane0/epoch00001-step000001.safetensors"
     (folder / stopped).parent.mkdir()
-    for name in (stopped, "plays.json", "run.png", "checkpoint/.half.part"):
+    for name in (stopped, "run.png", "checkpoint/.half.part"):
         (folder / name).write_bytes(b"")
-    expected = ["checkpoint/epoch00001-step000000.safetensors", stopped, "plays.json", *SMALL]
+    expected = ["checkpoint/epoch00001-step000000.safetensors", stopped, *SMALL]
     assert sorted(RunFolder(folder).needed_to_resume()) == sorted(set(expected) - {"result.json"})
 
 
-def test_a_run_is_deleted_and_nothing_beside_it(folder):
-    others = {"notes.txt", "figures"}
-    (folder / "notes.txt").write_text("mine")
-    (folder / "figures").mkdir()
-    for name in ("prior-path", "tensorboard", "stopped-lane0"):
-        (folder / name).mkdir()
-    for name in ("run.png", "lane0.onnx", "prior.npz", "error.log", "plays.json", ".config.toml.1.part"):
+OURS = [
+    "checkpoint/epoch00009-step000001.safetensors", "checkpoint/.epoch00009-step000002.safetensors.77.part",
+    "stopped-lane12/epoch00001-step000001.safetensors",
+    "tensorboard/events.out.tfevents.1.host.2.0", "run.png", "lane0.onnx", "lane10.safetensors", "prior.npz",
+    "error.log", "network.py", ".config.toml.1.part", ".metrics.jsonl.part",
+]  # fmt: skip
+THEIRS = [
+    "notes.txt", "figures/one.png", "lane-notes.txt", "lane1.txt", "laneA.npz", "lanes.csv", "prior.bib", "prior.md",
+    ".x.part", ".notes.txt.1.part", "stopped-lane-notes/a.safetensors", "checkpoint/notes.txt", "run.png.txt",
+    "checkpoint/best.safetensors", "checkpoint/.mine.part", "tensorboard/notes.txt",
+]  # fmt: skip
+
+
+def test_a_run_is_deleted_by_exact_names_and_nothing_beside_it(folder):
+    for name in (*OURS, *THEIRS):
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text("")
+    (folder / "stopped-lane3").mkdir()
+    RunFolder(folder).delete_partial_files()
+    files = {path.relative_to(folder).as_posix() for path in folder.rglob("*.part")}
+    assert files == {name for name in THEIRS if name.endswith(".part")}
     RunFolder(folder).delete()
-    assert {path.name for path in folder.iterdir()} == {*others, ".lock"}
+    assert {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} == {*THEIRS, ".lock"}
+    assert not any(path.name.startswith("stopped-lane") for path in folder.iterdir() if path.name[-1].isdigit())
+
+
+def test_what_only_looks_like_a_leftover_is_not_deleted_for_a_run(tmp_path):
+    (tmp_path / ".x.part").write_text("mine")
+    with pytest.raises(RunError, match="is not a run's folder"):
+        RunFolder(tmp_path).delete()
+    assert (tmp_path / ".x.part").exists()
+
+
+def test_a_run_does_not_write_through_links(folder, tmp_path):
+    RunFolder(folder).result.unlink()
+    (tmp_path / "victims").mkdir()
+    for name in ("metrics.jsonl", "checkpoint/.epoch00003-step000000.safetensors.1.part", ".lock", "stopped-lane0"):
+        victim = tmp_path / "victims" / Path(name).name
+        victim.write_text("precious")
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).symlink_to(victim)
+        with pytest.raises(FileError, match="is a symbolic link, which is not followed"):
+            tiny.run(folder, epochs=3, resume=True)
+        assert victim.read_text() == "precious"
+        (folder / name).unlink()
+    shutil.move(folder / "checkpoint", tmp_path / "victims" / "checkpoint")
+    (folder / "checkpoint").symlink_to(tmp_path / "victims" / "checkpoint")
+    before = sorted((tmp_path / "victims" / "checkpoint").iterdir())
+    with pytest.raises(FileError, match="is a symbolic link"):
+        tiny.run(folder, epochs=1, resume=True)
+    RunFolder(folder).delete()  # the link, and not what it points to
+    assert sorted((tmp_path / "victims" / "checkpoint").iterdir()) == before
+    assert not (folder / "checkpoint").is_symlink()
 
 
 def test_what_is_not_a_run_is_not_deleted(tmp_path):
@@ -51,9 +95,9 @@ def test_what_is_not_a_run_is_not_deleted(tmp_path):
 
 def test_it_says_how_far_a_run_has_come(folder, tmp_path):
     new = RunFolder(tmp_path / "new")
-    assert (new.has_begun, new.is_finished, new.replays_a_prior) == (False, False, False)
+    assert (new.has_begun, new.is_finished) == (False, False)
     done = RunFolder(folder)
-    assert (done.has_begun, done.is_finished, done.replays_a_prior) == (True, True, False)
+    assert (done.has_begun, done.is_finished) == (True, True)
     done.result.unlink()
     assert (done.has_begun, done.is_finished) == (True, False)
     done.delete_checkpoints()

@@ -5,34 +5,26 @@ import secrets
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from imlp.data import Dataset
 from imlp.errors import ConfigError
 from imlp.files import make_folder
 from imlp.networks import is_ours
-from imlp.networks.outside import is_outside, recalled
+from imlp.plugins import is_outside, recalled
 from imlp.study.cluster import Cluster
 from imlp.study.cluster.post_office import PostOffice
 from imlp.study.cluster.versions import check_versions, versions
 from imlp.study.cluster.worker import Done, Job, work
-from imlp.study.tasks import Outcome, Task, drop_records, is_player
+from imlp.study.tasks import Outcome, Signals, Task
 from imlp.study.watcher import Watcher
 from imlp.train.config import Config
-from imlp.train.data import Dataset
-from imlp.train.loop import Interrupted, Trainer
+from imlp.train.loop import Trainer
 from imlp.train.signals import Stoppable
 
 RETRIES = 10  # of a run whose worker or machine dies; one that fails by itself is never tried again
 LOOK = 0.25  # seconds between two looks of the driver
-
-
-@dataclass
-class _Driver:
-    """What a signal's handler marks."""
-
-    stop_requested: str | None = None
 
 
 def run_on_ray(
@@ -58,19 +50,16 @@ def run_on_ray(
     left = {key: task for key, task in enumerate(tasks) if key not in outcomes}
     if left:
         check_versions(_environment(cluster.settings(next(iter(left.values())).config)))
-        driver = _Driver()
-        with _marked({task.folder.parent for task in left.values()}) as marker, guard(driver), _post_office() as post:
+        signals, folders = Signals(), {task.folder.absolute() for task in left.values()}
+        with _marked({folder.parent for folder in folders}) as marker, guard(signals), _post_office(folders) as post:
             refs = _submit(left, data, cluster, marker, post)
             try:
-                _follow(refs, tasks, outcomes, watcher, post, driver)
+                _follow(refs, tasks, outcomes, watcher, post, signals)
             finally:
                 for ref in refs:
                     ray.cancel(ref, recursive=False)
-        if len(outcomes) < len(tasks):
-            raise Interrupted(f"stopped by {driver.stop_requested}", "nothing is lost: run the same command again")
-    ordered = [outcomes[key] for key in range(len(tasks))]
-    drop_records(ordered)
-    return ordered
+        signals.stop_if_requested()
+    return [outcomes[key] for key in range(len(tasks))]
 
 
 @contextmanager
@@ -88,14 +77,14 @@ def _marked(folders: set[Path]) -> Iterator[str]:
 
 
 @contextmanager
-def _post_office() -> Iterator[Any]:
-    """A post office on this machine. It ends with this process, and so do all workers that it serves."""
+def _post_office(folders: set[Path]) -> Iterator[Any]:
+    """A post office for these runs on this machine. It ends with this process, and so do its workers."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     options = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1, "scheduling_strategy": here}
-    post: Any = ray.remote(PostOffice).options(**options).remote()
+    post: Any = ray.remote(PostOffice).options(**options).remote(sorted(map(str, folders)))
     try:
         yield post
     finally:
@@ -111,9 +100,7 @@ def _submit(left: dict[int, Task], data: Dataset, cluster: Cluster, marker: str,
         cpus, gpus = cluster.needs(task.config)
         cluster.nodes_for(task.config)
         config = cluster.settings(task.config)
-        recorder = task.recorder if is_player(task) else None  # groups of a seed run beside each other: no records
         own = dataclasses.replace(task, config=config, folder=task.folder.absolute())
-        own = dataclasses.replace(own, recorder=recorder and recorder.absolute())
         job = Job(key, own, marker, data.digest, here, tuple(sys.argv), _source(config))
         ref = remote.options(
             num_cpus=cpus, num_gpus=gpus, max_retries=RETRIES, retry_exceptions=False,
@@ -151,7 +138,7 @@ def _follow(
     outcomes: dict[int, Outcome],
     watcher: Watcher,
     post: Any,
-    driver: _Driver,
+    signals: Signals,
 ) -> None:
     """Hear the runs and take their results, until all have ended or, once asked to stop, those that had begun."""
     import ray
@@ -172,8 +159,8 @@ def _follow(
             if outcome is not None:
                 outcomes[key] = outcome
                 watcher.ended(outcome)
-        if driver.stop_requested is not None and not told:
-            ray.get(post.ask_to_stop.remote(driver.stop_requested))
+        if signals.stop_requested is not None and not told:
+            ray.get(post.ask_to_stop.remote(signals.stop_requested))
             told = True
         if told and not begun:
             return

@@ -7,7 +7,7 @@ import os
 import platform
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +129,8 @@ class Mail(Callback):
 class PostOffice:
     """An actor on the driver's machine: news and files from the workers, and the wish to stop to them."""
 
-    def __init__(self) -> None:
+    def __init__(self, folders: Iterable[str]) -> None:
+        self.folders = {folder: Path(folder) for folder in folders}  # of the runs: nothing else is read or written
         self.waiting: list[tuple[int, str, Any]] = []
         self.starts: Counter[int] = Counter()
         self.stop: str | None = None
@@ -161,6 +162,7 @@ class PostOffice:
 
     def listed(self, folder: str) -> list[str] | None:
         """The files that a run needs to be resumed; the folder is now locked. None while another process has it."""
+        self._path(folder, ".lock")
         if folder not in self.locks:
             make_folder(Path(folder))
             lock = FileLock(RunFolder(Path(folder)).lock)
@@ -172,15 +174,15 @@ class PostOffice:
         return RunFolder(Path(folder)).needed_to_resume()
 
     def read(self, folder: str, name: str, start: int) -> bytes:
-        with open(Path(folder) / name, "rb") as file:
+        with open(self._path(folder, name), "rb") as file:
             file.seek(start)
             return file.read(PIECE)
 
     def write(self, folder: str, name: str, start: int, piece: bytes, ended: bool) -> None:
         """One piece of a file; with the last one it gets its name."""
-        path = Path(folder) / name
+        path = self._path(folder, name)
+        partial = self._path(folder, str(Path(name).with_name(f".{path.name}.part")))
         make_folder(path.parent)
-        partial = path.with_name(f".{path.name}.part")
         with open(partial, "r+b" if start else "wb") as file:
             file.seek(start)
             file.write(piece)
@@ -191,5 +193,15 @@ class PostOffice:
             os.replace(partial, path)
 
     def delete(self, folder: str, names: list[str]) -> None:
-        for name in names:
-            (Path(folder) / name).unlink(missing_ok=True)
+        for path in [self._path(folder, name) for name in names]:
+            path.unlink(missing_ok=True)
+
+    def _path(self, folder: str, name: str) -> Path:
+        """A file of a run by the name that a worker gives it; one outside of the run's folder is refused."""
+        root = self.folders.get(folder)
+        if root is None:
+            raise RunError(f"{folder} is not the folder of a run of this sweep", "run the same command again")
+        path = root / name
+        if ".." in path.parts[len(root.parts) :] or not path.resolve().is_relative_to(root.resolve()) or path == root:
+            raise RunError(f"{name!r:.60} is not a file in {root}", "name files within the run's folder")
+        return path

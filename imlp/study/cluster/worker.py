@@ -17,13 +17,13 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from imlp.data import Dataset
 from imlp.errors import ImlpError
-from imlp.networks.outside import imported, is_outside, remember
+from imlp.plugins import imported, is_outside, remember
 from imlp.study.cluster.post_office import PATIENCE, Mail, News
 from imlp.study.cluster.versions import differing, versions
 from imlp.study.tasks import Task, run_task, write_log
 from imlp.train.callbacks import Callback
-from imlp.train.data import Dataset
 from imlp.train.loop import Interrupted
 from imlp.train.run_folder import RunFolder
 

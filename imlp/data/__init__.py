@@ -1,0 +1,105 @@
+"""Data sets by name or by path, in memory as uint8: `load_data_set("shapes")`, or `"cifar10"`, or `"my/folder"`.
+
+| name or path | what |
+|---|---|
+| `shapes` | generated from the seed, no download: glyphs anywhere on textured backgrounds |
+| `cifar10`, `cifar100` | fetched with `data fetch`; also read where the official archive or its folder lies |
+| folder, `.tar.gz` with CIFAR's files | their python or their binary version |
+| folder of class folders | PNG and JPEG, resized; `train` and `test` inside it, or a seeded split |
+| `.npz` | `x`, `y`, `x_test`, `y_test`, and `classes` if you like |
+
+Nothing here imports torch.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from imlp.data import cifar, fetch, folder, npz, shapes, store
+from imlp.data.dataset import Dataset, Image, ProgressCallback, silent
+from imlp.errors import DataError
+from imlp.files import expanded, reason, shown
+
+__all__ = ["NAMES", "Dataset", "Image", "ProgressCallback", "load_data_set", "silent"]
+
+NAMES = ("shapes", *cifar.LAYOUTS)
+LABELS = ("fine", "coarse")
+
+
+def load_data_set(
+    name_or_path: str | Path,
+    *,
+    root: str | Path | None = None,
+    train_size: int | None = None,
+    test_size: int | None = None,
+    validation: int = 0,
+    seed: int = 0,
+    image: Image | None = (3, 32, 32),
+    labels: str = "fine",
+    progress: ProgressCallback = silent,
+) -> Dataset:
+    """The data set of that name under `root` (see `store.data_root`), or at that path.
+
+    `train_size` and `test_size` choose some of its images by `seed`; None takes all (of `shapes`: 10,000 and 2,000).
+    Of the training images, `validation` are held out.
+    `image` is what the network takes: folders of pictures are resized to it, any other set must have it
+    (None: whatever the set has). `labels="coarse"` selects CIFAR-100's 20 superclasses.
+
+    >>> load_data_set("shapes", root="/tmp/imlp-example", train_size=20, test_size=10, seed=7).x.shape
+    (20, 3, 32, 32)
+    """
+    if labels not in LABELS:
+        raise DataError(f"unknown labels {labels!r}", f"use {' or '.join(LABELS)}")
+    if labels == "coarse" and (str(name_or_path) in ("shapes", "cifar10") or str(name_or_path).endswith(".npz")):
+        raise DataError(f"{name_or_path} has no coarse labels", "only cifar100 has; leave labels out")
+    if str(name_or_path) == "shapes":
+        data = shapes.dataset(store.data_root(root), train_size, test_size, seed=seed, progress=progress)
+    elif (layout := cifar.LAYOUTS.get(str(name_or_path))) is not None:
+        arrays = _cifar_arrays(layout, store.data_root(root), progress)
+        data = cifar.dataset(layout, arrays, labels).take(train_size, test_size, seed=seed)
+    else:
+        try:
+            whole = _from_path(expanded(name_or_path), seed, image, labels, progress)
+        except OSError as error:
+            problem = f"cannot read {shown(error.filename or name_or_path)}: {reason(error)}"
+            raise DataError(problem, "name data that you may read") from error
+        data = whole.take(train_size, test_size, seed=seed)
+    if image is not None and data.image != tuple(image):
+        given, wanted = ("x".join(map(str, size)) for size in (data.image, image))
+        raise DataError(
+            f"{data.name} has images of {given}, the network takes {wanted}",
+            "resize the images, or use a network for them",
+        )
+    return data.validate(validation, seed=seed) if validation else data
+
+
+def _cifar_arrays(layout: cifar.Layout, root: Path, progress: ProgressCallback) -> dict[str, np.ndarray]:
+    """From our cache, otherwise from the official folder or archive beside it."""
+    cached = fetch.cache_file(layout, root)
+    if cached.is_file():
+        return store.read(cached)
+    found = cifar.find(layout, root)
+    if found is None:
+        raise DataError(f"{layout.name} is not in {root}", f"fetch it: python cli.py data fetch {layout.name}")
+    return cifar.read(found, layout, progress=progress)[1]
+
+
+def _from_path(path: Path, seed: int, image: Image | None, labels: str, progress: ProgressCallback) -> Dataset:
+    if not path.exists():
+        problem = f"there is no data set and no file or folder called {shown(path)!r}"
+        raise DataError(problem, f"name {', '.join(NAMES)}, a folder, an .npz or a CIFAR .tar.gz")
+    if path.is_dir():
+        for layout in cifar.LAYOUTS.values():
+            if (found := cifar.find(layout, path)) is not None:
+                return _cifar_at(found, layout, labels, progress)
+        return folder.read(path, image or (3, 32, 32), seed=seed, progress=progress)
+    if path.suffix == ".npz":
+        return npz.read(path)
+    if path.name.endswith((".tar.gz", ".tgz", ".tar")):
+        return _cifar_at(path, None, labels, progress)
+    raise DataError(f"{path} is of no known type", "give a folder, an .npz, or a .tar.gz with CIFAR's files")
+
+
+def _cifar_at(path: Path, layout: cifar.Layout | None, labels: str, progress: ProgressCallback) -> Dataset:
+    found, arrays = cifar.read(path, layout, progress=progress)
+    return cifar.dataset(found, arrays, labels)

@@ -1,0 +1,237 @@
+"""Pictures of matrices: the whole of one, and one row of it folded back into the shape of the input."""
+
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from textwrap import wrap
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure, SubFigure
+from matplotlib.ticker import MaxNLocator
+from scipy import sparse
+
+from imlp.files import write_whole
+from imlp.look.explain import axis_names, in_shape, out_shape
+from imlp.spec import Shape, Spec
+from imlp.spec.meter import PARTS
+
+Meters = Mapping[str, Mapping[str, Mapping[str, Any]]]  # by model, layer and part
+
+SMALL = 64  # up to this many rows and columns every entry is drawn
+NUMBERED = 16  # and up to this many its number is written into it
+LEFT = 2e-5  # where alpha 0 stands on a logarithmic axis
+NO_DECAY = 2e-7  # and where a weight decay of 0 does
+CELLS = 384  # a larger matrix is counted into at most this many cells per side
+PART_COLORS = {"shared": "#2b6cb0", "local": "#90cdf4", "outside": "#e2e8f0"}  # of the bias meter
+UNKNOWN = "local or outside"
+
+
+def matrix_figure(matrix: sparse.csr_array, spec: Spec, title: str) -> Figure:
+    """Left the matrix, right the row of one output: which input numbers it reads, and with which weights."""
+    figure = Figure(figsize=(12, 5.6), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=(1.15, 1))
+    m_out, m_in = matrix.shape
+    figure.suptitle(f"{title}      ({m_out:,} x {m_in:,}, {matrix.nnz:,} non-zeros)", fontsize=14)
+    if max(m_out, m_in) <= SMALL:
+        _entries(left, matrix.toarray())
+        left.set_title("every entry")
+    else:
+        _density(left, matrix)
+    left.set_xlabel(f"input j = 0 .. {m_in - 1}, {_order(in_shape(spec))}")
+    left.set_ylabel(f"output i = 0 .. {m_out - 1}\n{_order(out_shape(spec))}")
+    _row(right, matrix, spec)
+    return figure
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write the figure in the format that its suffix names, whole or not at all."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=path.suffix[1:], dpi=144)
+    with write_whole(path) as file:
+        file.write(buffer.getvalue())
+
+
+def _order(shape: Shape) -> str:
+    return f"({', '.join(axis_names(shape))}) of {' x '.join(map(str, shape))}"
+
+
+def _entries(axes: Axes, values: np.ndarray) -> None:
+    """Every entry as a coloured cell, blue positive and red negative, zeros left white."""
+    largest = np.abs(values).max() or 1.0
+    image = axes.imshow(values, cmap="RdBu", vmin=-largest, vmax=largest, interpolation="nearest")
+    axes.figure.colorbar(image, ax=axes, shrink=0.75)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(integer=True))
+    if max(values.shape) <= NUMBERED:
+        for (row, column), value in np.ndenumerate(values):
+            if value:
+                shade = "white" if abs(value) > 0.6 * largest else "black"
+                axes.text(column, row, f"{value:.2g}", ha="center", va="center", fontsize=7, color=shade)
+
+
+def _density(axes: Axes, matrix: sparse.csr_array) -> None:
+    """The share of non-zeros in each cell, counted from the coordinates: the full matrix is never made."""
+    cells = [min(CELLS, size) for size in matrix.shape]
+    edges = [np.linspace(0, size, n + 1).astype(int) for size, n in zip(matrix.shape, cells, strict=True)]
+    entries = matrix.tocoo()
+    counts, _, _ = np.histogram2d(entries.row, entries.col, bins=edges)
+    share = counts / np.outer(np.diff(edges[0]), np.diff(edges[1]))
+    extent = (0, matrix.shape[1], matrix.shape[0], 0)
+    image = axes.imshow(share, cmap="Blues", vmin=0, extent=extent, aspect="auto", interpolation="nearest")
+    axes.figure.colorbar(image, ax=axes, shrink=0.75)
+    axes.set_title(f"share of non-zeros in each of {cells[0]} x {cells[1]} cells")
+
+
+def _row(axes: Axes, matrix: sparse.csr_array, spec: Spec) -> None:
+    """The row of the output in the middle, folded into the input's shape (an image's channels side by side)."""
+    shape = out_shape(spec)
+    middle = tuple(size // 2 for size in shape)
+    i = int(np.ravel_multi_index(middle, shape))
+    row = matrix[[i]].toarray().reshape(in_shape(spec))
+    row = row if row.ndim in (2, 3) else row.reshape(-1, row.shape[-1])  # neither a matrix nor an image
+    folded = np.concatenate(list(row), axis=1) if row.ndim == 3 else row
+    _entries(axes, folded)
+    if row.ndim == 3:
+        for channel in range(1, row.shape[0]):
+            axes.axvline(channel * row.shape[2] - 0.5, color="black", linewidth=0.8)
+    where = ", ".join(map(str, middle))
+    axes.set_title(f"row {i}: output ({where}) reads these inputs")
+    axes.set_xlabel(f"column, {row.shape[0]} channels side by side" if row.ndim == 3 else "column")
+    axes.set_ylabel("row")
+    axes.set_aspect("auto" if folded.shape[1] > 3 * folded.shape[0] else "equal")
+
+
+def run_figure(rows: list[dict[str, Any]], measure: str, title: str) -> Figure:
+    """A run: accuracy of the prior and each lane by epoch, and what each layer of each lane holds at the end."""
+    last = {name: own[-1] for name, own in _by_name(rows).items()}
+    meters = {name: row["bias"] for name, row in last.items() if row.get("bias")}
+    figure = Figure(figsize=(13 if meters else 7, _meter_height(meters, 5.0)), layout="constrained")
+    left_half: Figure | SubFigure = figure
+    if meters:
+        left_half, right_half = figure.subfigures(1, 2, width_ratios=(1, 1.15))  # type: ignore[misc]
+        draw_meters(right_half, meters)
+    left = left_half.subplots()
+    for name, own in _by_name(rows).items():
+        epochs = [row["epoch"] for row in own]
+        style: dict[str, Any] = {"color": "black", "linestyle": "--"} if own[0]["lane"] == "prior" else {}
+        accuracies = [100 * row["test_accuracy"] for row in own]
+        left.plot(epochs, accuracies, label=name, marker="o", markersize=3, **style)
+    left.set(xlabel="epoch", ylabel=f"{measure}, %", title="accuracy after mixing")
+    left.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    left.grid(alpha=0.3)
+    left.legend()
+    figure.suptitle(title)
+    return figure
+
+
+def meter_figure(meters: Meters, title: str) -> Figure:
+    """The bias meter of each model after its last epoch, by layer."""
+    columns = 2 if len(meters) < 6 else 3
+    figure = Figure(figsize=(2.8 * columns, _meter_height(meters, 2.0, columns)), layout="constrained")
+    draw_meters(figure, meters, columns=columns)
+    figure.suptitle("\n".join(wrap(title, 25 * columns)), fontsize=10)
+    return figure
+
+
+def draw_meters(figure: Figure | SubFigure, meters: Meters, *, columns: int = 3) -> None:
+    """Stacked bars: a panel for a random matrix and each model, a bar for each layer, its parts from left to right.
+
+    What runs of older versions do not tell apart is hatched.
+    """
+    first = next(iter(meters.values()))
+    random = {layer: {part: own.get(f"random_{part}") for part in PARTS} for layer, own in first.items()}
+    panels = {"random matrix": random, **meters}
+    rows = -(-len(panels) // columns)
+    grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flatten()
+    for axes, (title, layers) in zip(grid, panels.items(), strict=False):
+        places, left = range(len(layers)), np.zeros(len(layers))
+        for part, colour in PART_COLORS.items():
+            shares = np.array([own.get(part) or 0 for own in layers.values()])
+            axes.barh(places, shares, left=left, color=colour, label=part)
+            left += shares
+        if (left < 0.999).any():
+            axes.barh(places, 1 - left, left=left, color="white", edgecolor="#a0aec0", hatch="//", label=UNKNOWN)
+        axes.set_yticks(places, layers, fontsize=8)
+        axes.set(xlim=(0, 1), xticks=(0, 0.5, 1), ylim=(len(layers) - 0.5, -0.5))
+        axes.set_title(title, fontsize=8)
+    for axes in grid[len(panels) :]:
+        axes.set_axis_off()
+    for axes in grid[max(0, len(panels) - columns) : len(panels)]:
+        axes.tick_params(labelbottom=True, labelsize=8)
+        axes.set_xlabel("share of |W|²", fontsize=8)
+    handles = {text: handle for axes in grid for handle, text in zip(*axes.get_legend_handles_labels(), strict=True)}
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=len(handles), fontsize=9)
+
+
+def _meter_height(meters: Meters, least: float, columns: int = 3) -> float:
+    layers = max((len(own) for own in meters.values()), default=0)
+    return max(least, 1.2 + -(-(1 + len(meters)) // columns) * (0.5 + 0.22 * layers))
+
+
+def search_figure(content: dict[str, Any]) -> Figure:
+    """A search, from its `search.json`: validation accuracy by alpha, one point per trial and one panel per layer."""
+    trials = [trial for trial in content["trials"] if trial["values"]]
+    settings = content["over"] == "settings"  # of a coupling that has no alpha
+    several = (trial["alphas"] for trial in trials if len(trial["alphas"]) > 1 or settings)
+    panels = list(dict.fromkeys(name for alphas in several for name in alphas)) or ["all layers"]
+    columns = min(3, len(panels))
+    rows = -(-len(panels) // columns)
+    figure = Figure(figsize=(max(8.0, 4.2 * columns), 1 + 3.8 * rows), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False, sharey=True).flatten()
+    for axes, panel in zip(grid, panels, strict=False):
+        _trials(axes, trials, panel, content)
+        about = panel.replace("_", " ") if settings else "alpha" if len(panels) == 1 else f"alpha of {panel}"
+        axes.set(xlabel=about)
+    for axes in grid[len(panels) :]:
+        axes.remove()
+    for axes in grid[::columns]:
+        axes.set_ylabel("validation accuracy, %")
+    handles = {text: handle for handle, text in zip(*grid[0].get_legend_handles_labels(), strict=True)}
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4)
+    about = f"{content['network']} on {content['data']}, {content['epochs']} epochs"
+    figure.suptitle(f"search over {content['over']}: {about}", parse_math=False)
+    return figure
+
+
+def _trials(axes: Axes, trials: list[dict[str, Any]], panel: str, content: dict[str, Any]) -> None:
+    """One panel: alpha 0 stands left of the logarithmic axis; a colour for each kind of schedule and cadence."""
+    colors = {group: f"C{k}" for k, group in enumerate(dict.fromkeys(map(_kind_and_cadence, trials)))}
+    left = NO_DECAY if panel.startswith("decay_") else LEFT
+    for trial in trials:
+        name = _kind_and_cadence(trial)
+        alpha = trial["alphas"].get(panel, trial["alphas"].get("all layers"))
+        whole, chosen = trial["state"] == "complete", trial["number"] == content["chosen"]["number"]
+        x, y = alpha or left, trial["values"][-1]
+        label = name if whole else f"{name}, {trial['state']} early"
+        face = colors[name] if whole else "none"
+        axes.plot(x, y, "o" if whole else "X", color=colors[name], markerfacecolor=face, label=label, alpha=0.8)
+        if chosen:
+            axes.plot(x, y, "*", color="black", markersize=15, label="chosen", zorder=3)
+    if content["prior"] is not None:
+        axes.axhline(content["prior"], color="black", linestyle="--", label="prior")
+    axes.grid(alpha=0.3)
+    if panel in ("relax_after", "gate"):
+        return
+    axes.set_xscale("log")
+    axes.set_xlim(left / 1.6, 1.6 if left == LEFT else 0.16)
+    ticks = [left, *(10.0**power for power in (range(-4, 1) if left == LEFT else range(-6, 0)))]
+    axes.set_xticks(ticks, ["0", *(f"{tick:g}" for tick in ticks[1:])])
+    axes.set_xticks([], minor=True)
+    axes.axvline(left * 1.8, color="grey", linewidth=0.8, linestyle=":")
+
+
+def _kind_and_cadence(trial: dict[str, Any]) -> str:
+    every = trial["lane"]["every"]
+    own = "" if every == "epoch" else ", every step" if every == "step" else f", every {every} steps"
+    return trial["kind"] + own
+
+
+def _by_name(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """The rows of each model; lanes of one name are told apart by their number."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        name = "prior" if row["lane"] == "prior" else f"{row['name']} (lane {row['lane']})"
+        found.setdefault(name, []).append(row)
+    return found

@@ -1,0 +1,114 @@
+"""What a mixing step does to each layer of each lane: checked, and done by the couplings with a backend's verbs."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from imlp import checks
+from imlp.couplings import AnyCoupling, Mixing, Move, Moves
+from imlp.couplings import coupling as coupling_of
+from imlp.errors import AlphaError, ArrayError, known
+from imlp.model import Model
+from imlp.networks import check_layers
+from imlp.verbs import LayerVerbs
+
+
+def moves_of(
+    model: Model, alpha: Any, *, coupling: AnyCoupling, layers: Iterable[str] | None, biases: bool, head: bool
+) -> Moves:
+    """For each layer to be mixed, what is done to it in each lane; None leaves that lane's layer untouched.
+
+    `alpha` is a number, one per lane, or a mapping from layer names to either; a layer that a mapping leaves out is
+    left untouched. The head, if it is to be mixed, takes the alpha of the mapping's "head", or the common one. Moves
+    are what they are.
+    """
+    if isinstance(alpha, Mapping) and any(isinstance(own, list) and any(map(_is_move, own)) for own in alpha.values()):
+        return alpha
+    names = model.network.interpolated if layers is None else check_layers(model.network, layers)
+    names = (*names, "head") if head else names
+    if isinstance(alpha, Mapping):
+        for name in alpha:
+            known(name, names, "layer in alpha")
+        given = {name: alpha[name] for name in names if name in alpha}
+    else:
+        given = dict.fromkeys(names, alpha)
+    way: Any = coupling_of(coupling)  # `prepare` refuses one that has no alpha
+    return {
+        name: [None if a is None else Move(way, (a,), biases=biases) for a in _one_per_lane(value, model.lanes)]
+        for name, value in given.items()
+    }
+
+
+def _is_move(value: Any) -> bool:
+    return isinstance(value, Move)
+
+
+def _one_per_lane(alpha: Any, lanes: int | None) -> list[float | None]:
+    n = 1 if lanes is None else lanes
+    several = isinstance(alpha, (list, tuple)) or getattr(alpha, "ndim", 0) == 1
+    values = list(alpha) if several else [alpha] * n
+    if len(values) != n or (several and lanes is None):
+        remedy = "give a single one" if lanes is None else f"give one, or a list of {n}"
+        raise AlphaError(
+            f"{len(values)} alphas for {'a model without lanes' if lanes is None else f'{n} lanes'}", remedy
+        )
+    return [None if value is None else checks.alphas(value, None)[0] for value in values]
+
+
+def prepare(model: Model, prior: Model | None, moves: Moves) -> None:
+    """Refuse moves that are not one per lane, of known layers, with a prior where they need one; make room for them."""
+    if not model.dense or (prior is not None and prior.dense):
+        raise ArrayError("a move mixes a prior into an I-MLP", "give the I-MLP (dense) first, then the prior")
+    if prior is not None and prior.network != model.network:
+        raise ArrayError(f"a prior of {prior.network.name} for {model.network.name}", "make both of one network")
+    for name, each in moves.items():
+        model.network.layer(name)
+        if len(each) != (model.lanes or 1):
+            raise ArrayError(f"{len(each)} moves of {name} for {model.lanes or 1} lanes", "give one per lane")
+        for move in each:
+            if move is None:
+                continue
+            if not isinstance(move.coupling, Mixing):
+                raise ArrayError(f"{move.coupling!r:.60} does not move W", "give a coupling that has an alpha")
+            checks.alphas(list(move.alphas), len(move.alphas))
+            if prior is None and move.coupling.needs_prior:
+                raise ArrayError(f"{move.coupling.name} needs a prior", "give one")
+            if move.moments == "zero":
+                model.allow_restarts(_parameters(model, name, move))
+
+
+def move_lane(verbs: LayerVerbs[Any], lane: Model, index: int, prior: Model | None, moves: Moves, *, step: int) -> None:
+    """Move the layers of a lane, which is the one at `index` of its model; `step` steps have been taken by then.
+
+    They are moved when all lanes have been updated. To move each layer right after its own update gives the same bits
+    and took longer where it was measured inside a step (`benchmarks/step.py` has both): by then four arrays of its size
+    have gone through the cache, and perhaps the processor still writes three of them back.
+    """
+    for name, each in moves.items():
+        move = each[index]
+        if move is None or move.is_idle:
+            continue
+        spec, bias = lane.network.layer(name).spec, f"{name}.bias"
+        small = None if prior is None or not move.coupling.needs_prior else prior
+        w, b_w = (None, None) if small is None else (small.weight_of(name, spec), small.parameters.get(bias))
+        move_part(move, "weight", verbs, spec, lane.parameters[f"{name}.weight"], w)
+        if move.biases and bias in lane.parameters:
+            move_part(move, "bias", verbs, spec, lane.parameters[bias], b_w)
+        if move.moments == "zero":
+            lane.restart_optimizer(_parameters(lane, name, move), step)
+
+
+def move_part(move: Move, part: str, verbs: LayerVerbs[Any], spec: Any, there: Any, small: Any) -> None:
+    """Change the weight or the bias of a dense layer in place; `small` is the prior's."""
+    moved = move.coupling.call(part, verbs, spec, there, small, *move.alphas)
+    if moved is there:
+        return
+    if getattr(moved, "shape", None) != there.shape:
+        problem = f"{move.coupling.name} makes a {part} of shape {getattr(moved, 'shape', None)}"
+        raise ArrayError(problem, f"it must return one of shape {tuple(there.shape)}")
+    there[...] = moved
+
+
+def _parameters(model: Model, layer: str, move: Move) -> list[str]:
+    """The names of the parameters that a move changes."""
+    names = [f"{layer}.weight", f"{layer}.bias"] if move.biases else [f"{layer}.weight"]
+    return [name for name in names if name in model.parameters]

@@ -1,0 +1,119 @@
+"""Whether a dense form is the function that it should be, found by running it; what differs is refused by name."""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from math import inf
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from imlp import checks
+from imlp.accel import apply
+from imlp.errors import ModuleError
+from imlp.nn.find import Found, Plan, a_parameter, cannot_take, filled, refusal, undisturbed
+from imlp.nn.pairs import prior_numbers
+from imlp.nn.watch import copied, first, tensors
+
+# The largest difference that rounding explains, relative to the largest number
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5, torch.bfloat16: 0.05, torch.float16: 0.01}
+TF32 = 0.01  # what convolutions in float32 on CUDA may be computed in
+OPERATIONS_HELD = 4  # how many of its largest operations a forward pass may hold at a time
+MARGIN = 10
+
+
+@torch.no_grad()
+def check_same(module: nn.Module, dense: nn.Module, plan: Plan, batch: Tensor, *, same_output: bool) -> None:
+    """Refuse a dense form that is not the module with other layers.
+
+    Each spec is given what reaches its layer in the module and has to return what the layer returns; the dense form has
+    to run. With `same_output` the matrices have to return the same too, and so does the whole.
+    """
+    check_pass_fits(module, plan)
+    x = filled(module, batch)
+    matrices = {layer.name: dense.get_submodule(layer.name) for layer in plan.layers}
+    compare = {
+        layer.name: partial(_compare, layer, matrices[layer.name] if same_output else None) for layer in plan.layers
+    }
+    expected, found = _outputs(module, x, hooks=compare), _outputs(module, x, matrices)
+    difference = _difference(found, expected)
+    tolerance = _tolerance(a_parameter(module))
+    if difference <= tolerance or (not same_output and difference < inf):
+        return
+    # Some networks magnify rounding: what do errors of that size in these layers do to this one?
+    noisy = _outputs(module, x, hooks=dict.fromkeys(matrices, _add_noise))
+    allowed = max(tolerance, MARGIN * _difference(noisy, expected))
+    if difference <= allowed:
+        return
+    for name, made in matrices.items():
+        alone = _difference(_outputs(module, x, {name: made}), expected)
+        if alone > allowed:
+            reason = f"what the module returns depends on more of it than its output (off by {alone:.1e})"
+            raise refusal(name, reason)
+    raise ModuleError(f"the output of the dense form is off by {difference:.1e}", "choose other layers")
+
+
+def check_pass_fits(module: nn.Module, plan: Plan) -> None:
+    """Refuse a forward pass that would not fit into the memory."""
+    need, free = OPERATIONS_HELD * plan.pass_bytes, checks.free_memory(str(a_parameter(module).device))
+    if need > free:
+        problem = (
+            f"a forward pass to check the dense form takes {need / 1e6:,.0f} MB, but there are {free / 1e6:,.0f} MB"
+        )
+        raise ModuleError(problem, "give a smaller image, or skip it: check=False")
+
+
+def _outputs(
+    module: nn.Module,
+    x: Tensor,
+    layers: Mapping[str, nn.Module] | None = None,
+    hooks: Mapping[str, Callable[..., Any]] | None = None,
+) -> list[Tensor]:
+    """What a copy of the module returns, with some of its layers replaced and some watched: the tensors in it."""
+    instead = {module.get_submodule(name): layer for name, layer in (layers or {}).items()}
+    runs = copied(module, instead=instead)
+    for name, hook in (hooks or {}).items():
+        runs.get_submodule(name).register_forward_hook(hook, with_kwargs=True)
+    try:
+        with undisturbed(runs):
+            return [tensor for tensor in tensors(runs(x)) if tensor.is_floating_point()]
+    except Exception as error:  # whatever the module's own code raises
+        raise cannot_take(x, error) from error
+
+
+def _compare(layer: Found, matrix: nn.Module | None, own: nn.Module, args: Any, kwargs: Any, output: Tensor) -> None:
+    """A layer that has just run beside its spec, or its matrix."""
+    x = first(args, kwargs)
+    weight, bias = prior_numbers(own, layer.spec, like=x)
+    found = apply(layer.spec, weight, bias, x.flatten(1)).view_as(output) if matrix is None else matrix(x)
+    tolerance = _tolerance(output)
+    if _difference([found], [output]) > tolerance:  # only then is it worth asking how large the terms of the sums are
+        terms = apply(layer.spec, weight.abs(), None if bias is None else bias.abs(), x.abs().flatten(1))
+        difference = float((found - output).abs().max() / terms.max().clamp(min=1e-30))
+        if not difference <= tolerance:
+            raise refusal(layer.name, f"its matrix returns something else than the layer (off by {difference:.1e})")
+
+
+def _add_noise(own: nn.Module, args: Any, kwargs: Any, output: Tensor) -> Tensor:
+    noise = torch.randn(output.shape, generator=torch.Generator().manual_seed(0)).to(output)
+    return output + _tolerance(output) * output.abs().max() * noise
+
+
+def _tolerance(like: Tensor) -> float:
+    return TF32 if like.is_cuda and like.dtype == torch.float32 else TOLERANCE.get(like.dtype, 0.05)
+
+
+def _difference(found: Iterable[Tensor], expected: Iterable[Tensor]) -> float:
+    """The largest of all tensors, relative to the largest number in each; infinite if they cannot be compared."""
+    found, expected = ([tensor.cpu().double() for tensor in each] for each in (found, expected))
+    if [tensor.shape for tensor in found] != [tensor.shape for tensor in expected]:
+        return inf
+    worst = 0.0
+    for one, other in zip(found, expected, strict=True):
+        finite = other.isfinite()
+        if not torch.equal(one.isfinite(), finite):
+            return inf
+        if finite.any():
+            scale = other[finite].abs().max().clamp(min=1e-30)
+            worst = max(worst, float((one - other)[finite].abs().max() / scale))
+    return worst

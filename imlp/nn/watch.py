@@ -1,0 +1,132 @@
+"""The forward pass of a module, watched: which layers it calls with which shapes, and who else reads their numbers.
+
+A copy runs, in evaluation mode, so that the module and torch's random numbers stay as they are, bit by bit; on the
+`meta` device, where tensors have shapes but no numbers, it takes neither time nor memory.
+"""
+
+import copy
+import dataclasses
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from imlp.errors import ModuleError
+from imlp.spec import Shape
+
+# What a dense layer answers as the layer did that it replaces
+HARMLESS = {"dtype", "device", "layout", "requires_grad", "grad", "grad_fn", "get_device", "element_size"}
+
+
+def copied(module: nn.Module, *, meta: bool = False, instead: Mapping[nn.Module, nn.Module] | None = None) -> nn.Module:
+    """A copy of the module; with `meta`, one without numbers. It has the layers of `instead` in place of their keys.
+
+    A weight that was computed (by `weight_norm`) is copied as it is: torch refuses to, but the layer computes it again.
+    """
+    memo: dict[int, Any] = {id(own): layer for own, layer in (instead or {}).items()}
+    for own in module.modules():
+        for tensor in (*own._parameters.values(), *own._buffers.values(), *vars(own).values()):
+            if isinstance(tensor, Tensor) and meta:
+                empty = torch.empty_like(tensor, device="meta", requires_grad=False)
+                is_parameter = isinstance(tensor, nn.Parameter)
+                memo[id(tensor)] = nn.Parameter(empty, tensor.requires_grad) if is_parameter else empty
+            elif isinstance(tensor, Tensor) and not tensor.is_leaf:
+                memo[id(tensor)] = tensor.detach().clone()
+    try:
+        return copy.deepcopy(module, memo)
+    except Exception as error:  # whatever its attributes raise
+        raise ModuleError(f"the module cannot be copied: {in_a_line(error)}", "take out what cannot be") from error
+
+
+Calls: TypeAlias = list[tuple[Shape, Shape]]  # input and output of each
+
+
+class Watch(TorchFunctionMode):
+    """Notes the calls of `layers` while the module runs, and which torch functions read their numbers outside of them.
+
+    >>> conv = nn.Conv2d(1, 2, 3)
+    >>> with Watch({"conv": conv}) as watch:
+    ...     y = conv(torch.zeros(2, 1, 4, 4)) * conv.weight.mean()
+    >>> watch.calls, watch.readers
+    ({'conv': [((2, 1, 4, 4), (2, 2, 2, 2))]}, {'conv': 'mean'})
+    """
+
+    def __init__(self, layers: Mapping[str, nn.Module]):
+        super().__init__()
+        self.calls: dict[str, Calls] = {name: [] for name in layers}
+        self.order: list[str] = []
+        self.readers: dict[str, str] = {}  # layer: function
+        self.most_bytes = 0  # that a single operation reads and writes
+        self._layers, self._running = layers, [""]
+        self._owners: dict[int, tuple[Tensor, list[str]]] = {}
+
+    def __enter__(self) -> "Watch":
+        self._hooks: list[Any] = []
+        for name, own in self._layers.items():
+            self._hooks += [
+                own.register_forward_pre_hook(partial(self._begin, name), prepend=True),
+                own.register_forward_hook(partial(self._end, name), with_kwargs=True),
+            ]
+            self._own(name, own)
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        for hook in self._hooks:
+            hook.remove()
+
+    def _own(self, name: str, own: nn.Module) -> None:
+        computed = (tensor for tensor in vars(own).values() if isinstance(tensor, Tensor))  # by weight_norm, or prune
+        for tensor in (*own.parameters(), *computed):
+            names = self._owners.setdefault(id(tensor), (tensor, []))[1]
+            names += [name] * (name not in names)
+
+    def _begin(self, name: str, own: nn.Module, args: Any) -> None:
+        self._running.append(name)
+
+    def _end(self, name: str, own: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        self._running.pop()
+        self._own(name, own)
+        self.calls[name].append((tuple(first(args, kwargs).shape), tuple(output.shape)))
+        self.order.append(name)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = getattr(func, "__name__", "")
+        name = func.__self__.__name__ if name == "__get__" else name
+        if name in HARMLESS or name.startswith("is_"):
+            return result
+        read = list(tensors((args, kwargs)))
+        self.most_bytes = max(self.most_bytes, sum(t.numel() * t.element_size() for t in (*read, *tensors(result))))
+        for tensor in read:
+            for owner in self._owners.get(id(tensor), (tensor, []))[1]:
+                if self._running[-1] not in self._owners[id(tensor)][1]:
+                    self.readers.setdefault(owner, name)
+        return result
+
+
+def tensors(value: Any) -> Iterator[Tensor]:
+    """All tensors in nested tuples, lists, dictionaries and dataclasses."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from tensors(item)
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from tensors(item)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        yield from tensors([getattr(value, field.name) for field in dataclasses.fields(value)])
+
+
+def first(args: Any, kwargs: Any) -> Any:
+    """The input of a layer, however it was given."""
+    return next(iter((*args, *kwargs.values())))
+
+
+def in_a_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

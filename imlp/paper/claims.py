@@ -1,0 +1,331 @@
+"""The paper's claims, each stated so that it can fail.
+
+A claim looks at the scores of an experiment's arms and returns a verdict with its reason. One accuracy is above another
+if the difference of the means exceeds the spread, the root of the sum of the two variances over seeds. A difference
+within the spread decides nothing, and neither do runs that are not what the claim says that it needs: `cannot tell`.
+One seed has no deviation, and that of two says little: for fewer than three, the largest that the paper reports for
+these models stands in, unless their own is larger, and the reason says so.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import hypot
+from typing import Any
+
+import numpy as np
+
+from imlp.errors import ConfigError, known
+from imlp.study.outcomes import FAILS, HOLDS, UNKNOWN, Verdict
+from imlp.study.scores import Arm, Score
+from imlp.study.two_lines import fit_v
+from imlp.train.config import Lane, from_mapping
+from imlp.train.lane import lanes_of, with_epochs
+from imlp.train.run_reader import meter_of
+
+R2 = 0.8  # of each side, for it to count as logarithmic
+SEEDS = 3  # fewer say too little about their own spread
+NO_SPREAD = "fewer than three seeds: no spread to compare it with"
+
+
+class _Missing(Exception):
+    """A score that the claim needs is not there."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The arms by name, and the standard deviation to assume for one or two seeds, if one is known."""
+
+    arms: Mapping[str, Arm]
+    assumed: float | None = None
+
+    def arm(self, name: str) -> Arm:
+        if name not in self.arms:
+            raise _Missing(name)
+        return self.arms[name]
+
+    def score(self, arm: str, lane: Lane | None) -> Score:
+        found = self.arm(arm).score(lane)
+        if found is None:
+            raise _Missing(f"{lane.title if lane else 'the prior'} of {arm}")
+        return found
+
+    def lane(self, name: Mapping[str, Any]) -> Lane | None:
+        """The lane that `{arm, ...}` with its settings names; None, the prior, without them.
+
+        `relax_after` may be a share of the epochs.
+        """
+        settings = {key: value for key, value in name.items() if key != "arm"}
+        lane: Lane = from_mapping(Lane, with_epochs(settings, self.arm(name["arm"]).config.epochs))
+        return lane if settings else None
+
+    def named(self, name: Mapping[str, Any]) -> Score:
+        """The score of that lane, or of the prior."""
+        return self.score(name["arm"], self.lane(name))
+
+    def title(self, name: Mapping[str, Any]) -> str:
+        lane = self.lane(name)
+        title = lane.title if lane is not None else self.arm(name["arm"]).prior_name
+        return f"{title} ({name['arm']})" if len(self.arms) > 1 else title
+
+    def series(self, arm: str, every: str, coupling: str = "interpolate") -> list[Score]:
+        """The scores of constant alphas above 0 of one cadence and coupling, by alpha."""
+        of = self.arm(arm)
+        own = of.scores_of(of.series.get(Lane(alpha="0", every=every, coupling=coupling), []))
+        if not own:
+            raise _Missing(f"any alpha every {every}")
+        return own
+
+    def curves(self, arm: str, lane: Lane | None, key: str) -> list[list[float]]:
+        """A column of metrics.jsonl by epoch, of every run that has come to its end."""
+        found = []
+        for run in self.arm(arm).runs:
+            rows = run.rows_of(lane)
+            if len(rows) == run.config.epochs:  # a lane that has stopped has no curve to judge
+                found.append([row[key] for row in rows])
+        if not found:
+            raise _Missing(f"{lane.title if lane else 'the prior'} of {arm}")
+        return found
+
+    def spread(self, *scores: Score) -> float | None:
+        """The root of the sum of their variances; None if one of them is unknown."""
+        found = [self._deviation(score) for score in scores]
+        return None if None in found else hypot(*(std for std in found if std is not None))
+
+    def _deviation(self, score: Score) -> float | None:
+        if score.n >= SEEDS:
+            return score.std
+        return None if self.assumed is None else max(score.std or 0, self.assumed)
+
+    def above(self, one: Score, other: Score) -> int:
+        """1: the first is above the second by more than the spread; -1: it is below; 0: nobody knows."""
+        difference, spread = one.mean - other.mean, self.spread(one, other)
+        return 0 if spread is None or abs(difference) <= spread else 1 if difference > 0 else -1
+
+    def remark(self, *scores: Score) -> str:
+        """What a reader must know of the spread."""
+        if all(score.n >= SEEDS for score in scores):
+            return ""
+        known = f"fewer than three seeds: standard deviations of at least {self.assumed} assumed"
+        return f" ({NO_SPREAD if self.assumed is None else known})"
+
+
+def judge(
+    claims: Sequence[Mapping[str, Any]],
+    arms: Mapping[str, Arm],
+    *,
+    lacking: Callable[[str], str] = lambda needed: "",
+    assumed: float | None = None,
+) -> list[Verdict]:
+    """The verdict on each claim; one about lanes whose cadence it leaves open gets one for each that was run.
+
+    - `lacking`: what the runs lack of the budget that a claim needs ("790 of 39,100 steps"), or nothing
+    - `assumed`: the least standard deviation over seeds to assume where there are fewer than three
+    """
+    found, evidence = [], Evidence(arms, assumed)
+    for claim in claims:
+        settings = dict(claim)
+        text, kind = settings.pop("claim"), known(settings.pop("kind"), CLAIMS, "kind of claim")
+        needed = settings.pop("needs", "")
+        lack = lacking(needed) if needed and arms else ""
+        usual = {"every": "step"} if kind in OF_A_CADENCE else {}
+        versions = {every: _at_cadence(kind, settings, every) for every in _cadences(arms)}
+        if not versions or settings in versions.values():  # nothing is mixed again and again, or it says how often
+            versions = {"": usual | settings}
+        for every, version in versions.items():
+            title = _with_cadence(text, every)
+            try:
+                verdict, because = CLAIMS[kind](evidence, **version)
+                if lack:
+                    verdict, because = UNKNOWN, f"{lack}; so far: {because}"
+            except _Missing as missing:
+                found.append(Verdict(title, UNKNOWN, f"{missing} was not run", missing=True))
+                continue
+            except TypeError as error:
+                raise ConfigError(
+                    f"the claim {text!r} cannot be read: {error}", "see the experiments' TOML files"
+                ) from error
+            found.append(Verdict(title, verdict, because))
+    return found
+
+
+def _cadences(arms: Mapping[str, Arm]) -> list[str]:
+    lanes = [score.lane for arm in arms.values() for score in arm.scores if score.lane]
+    return list(dict.fromkeys(lane.every for lane in lanes if lane.is_mixed_repeatedly))
+
+
+def _with_cadence(text: str, every: str) -> str:
+    """
+    >>> _with_cadence("it dips (short runs)", "step"), _with_cadence("it dips", "epoch")
+    ('it dips (short runs, every step)', 'it dips (every epoch)')
+    """
+    if not every:
+        return text
+    return f"{text[:-1]}, every {every})" if text.endswith(")") else f"{text} (every {every})"
+
+
+def _at_cadence(kind: str, settings: Mapping[str, Any], every: str) -> dict[str, Any]:
+    """The settings of a claim with the cadence wherever they leave open how often a lane is mixed."""
+
+    def fixed(name: Any) -> Any:
+        if not isinstance(name, Mapping):
+            return [fixed(one) for one in name]
+        own = {key: value for key, value in name.items() if key not in ("arm", "relax_after")}
+        is_open = own and "every" not in own and from_mapping(Lane, own).every == "step"
+        return {**name, "every": every} if is_open else name
+
+    own = {key: fixed(value) if key in NAMING else value for key, value in settings.items()}
+    return {"every": every, **own} if kind in OF_A_CADENCE else own
+
+
+def _all(signs: Sequence[int]) -> str:
+    """Of comparisons that must all come out above: one clear contradiction fails, one open question leaves it open."""
+    return FAILS if min(signs) < 0 else HOLDS if min(signs) > 0 else UNKNOWN
+
+
+def dip(
+    evidence: Evidence, *, arm: str, between: Sequence[float], every: str, coupling: str = "interpolate"
+) -> tuple[str, str]:
+    """The lowest accuracy lies at an alpha in between, below that of the smallest and of the largest alpha.
+
+    Alpha 0, the S-MLP, is one of them if it was run.
+    """
+    plain = evidence.arm(arm).score(Lane(alpha="0"))
+    scores = [*([plain] if plain else []), *evidence.series(arm, every, coupling)]
+    ends = scores[0], scores[-1]
+    inside = [score for score in scores if between[0] <= (score.alpha or 0) <= between[1]]
+    if not ((ends[0].alpha or 0) < between[0] and (ends[1].alpha or 0) > between[1] and inside):
+        raise _Missing(f"a series of alphas from below {between[0]:g} to above {between[1]:g}")
+    lowest, valley = (min(own, key=lambda score: score.mean) for own in (scores, inside))
+    outside = [score for score in scores if score not in inside]
+    verdict = _all([evidence.above(end, valley) for end in ends])
+    if any(evidence.above(valley, score) > 0 for score in outside):
+        verdict = FAILS
+    elif lowest is not valley:
+        verdict = UNKNOWN
+    sides = " and ".join(f"{end} at {end.alpha:g}" for end in ends)
+    return verdict, f"lowest at alpha {lowest.alpha:g}: {lowest}, against {sides}{evidence.remark(lowest, *ends)}"
+
+
+def no_dip(evidence: Evidence, **settings: Any) -> tuple[str, str]:
+    """There is no such alpha: what `dip` calls a failure."""
+    verdict, because = dip(evidence, **settings)
+    return {HOLDS: FAILS, FAILS: HOLDS, UNKNOWN: UNKNOWN}[verdict], because
+
+
+def logarithmic(evidence: Evidence, *, arm: str, every: str) -> tuple[str, str]:
+    """Accuracy falls and then rises in straight lines over log10(alpha), each with at least three alphas."""
+    scores = evidence.series(arm, every)
+    v = fit_v([score.alpha or 0 for score in scores], [score.mean for score in scores])
+    if v is None:
+        raise _Missing("a series of five alphas")
+    enough, steep = min(v.left.n, v.right.n) >= 3, v.left.slope < 0 < v.right.slope
+    good = enough and steep and min(v.left.r2, v.right.r2) >= R2
+    sides = (("left", v.left), ("right", v.right))
+    texts = [f"{name} {side.slope:+.2f} % per decade, R^2 {side.r2:.2f}, {side.n} alphas" for name, side in sides]
+    because = f"lines meet at alpha {v.alpha:.2g}; {'; '.join(texts)} (needed: down and up, R^2 {R2}, 3 alphas)"
+    high, low = (choose(scores, key=lambda score: score.mean) for choose in (max, min))
+    if evidence.above(high, low) <= 0:
+        return UNKNOWN, f"{because}; highest and lowest are within the spread{evidence.remark(high, low)}"
+    if steep and not enough:
+        return UNKNOWN, f"too few alphas on one side: {because}{evidence.remark(*scores)}"
+    return HOLDS if good else FAILS, because + evidence.remark(*scores)
+
+
+def one_is_prior(evidence: Evidence, *, arm: str, every: str) -> tuple[str, str]:
+    """Alpha 1 has the prior's accuracy within the spread."""
+    scores, prior = evidence.series(arm, every), evidence.score(arm, None)
+    one = next((score for score in scores if score.alpha == 1), None)
+    if one is None:
+        raise _Missing("alpha 1")
+    difference, spread = one.mean - prior.mean, evidence.spread(one, prior)
+    because = f"alpha 1 {one}, prior {prior}, difference {difference:+.2f}"
+    if spread is None:
+        return UNKNOWN, f"{because}, {NO_SPREAD}"
+    verdict = HOLDS if abs(difference) <= spread else FAILS
+    return verdict, f"{because}, spread {spread:.2f}{evidence.remark(one, prior)}"
+
+
+def above(evidence: Evidence, *, higher: Mapping[str, Any], lower: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    """One model is more accurate than each of the others."""
+    return _order(evidence, higher, lower, 1)
+
+
+def below(evidence: Evidence, *, lower: Mapping[str, Any], higher: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    """One model is less accurate than each of the others."""
+    return _order(evidence, lower, higher, -1)
+
+
+def _order(
+    evidence: Evidence, name: Mapping[str, Any], others: Sequence[Mapping[str, Any]], sign: int
+) -> tuple[str, str]:
+    one, rest = evidence.named(name), [evidence.named(other) for other in others]
+    titles = [evidence.title(each) for each in (name, *others)]
+    texts = [f"{title} {score}" for title, score in zip(titles, (one, *rest), strict=True)]
+    signs = [sign * evidence.above(one, other) for other in rest]
+    verdict, because = _all(signs), f"{texts[0]}, against {', '.join(texts[1:])}"
+    known = evidence.spread(one, *rest) is not None
+    close = [title for title, found in zip(titles[1:], signs, strict=True) if found == 0 and known]
+    if verdict == UNKNOWN and close:
+        because += f": within the spread of {' and '.join(close)}"
+    return verdict, because + evidence.remark(one, *rest)
+
+
+def any_above(evidence: Evidence, *, higher: Sequence[Mapping[str, Any]], lower: Mapping[str, Any]) -> tuple[str, str]:
+    """At least one of some models is more accurate than another one."""
+    rest, other = [evidence.named(name) for name in higher], evidence.named(lower)
+    best = max(rest, key=lambda score: score.mean)
+    signs = [evidence.above(score, other) for score in rest]
+    verdict = HOLDS if max(signs) > 0 else FAILS if max(signs) < 0 else UNKNOWN
+    title = evidence.title(higher[rest.index(best)])
+    return verdict, f"best {title} {best}, against {evidence.title(lower)} {other}{evidence.remark(best, other)}"
+
+
+def stays_near(evidence: Evidence, *, arm: str, lanes: Sequence[Mapping[str, Any]], shared: float) -> tuple[str, str]:
+    """In every layer of these lanes at least a share of `|W|^2` is still that of a prior layer after the last epoch."""
+    texts, lowest = [], []
+    for name in lanes:
+        lane = evidence.lane({"arm": arm, **name})
+        last = [(run, row) for run in evidence.arm(arm).runs for row in run.rows_of(lane)[-1:]]
+        ends = [row for run, row in last if row["epoch"] == run.config.epochs]  # relaxed lanes begin later
+        if not ends:
+            raise _Missing(f"{lane.title if lane else 'the prior'} of {arm}")
+        low, layer = min((own["shared"], layer) for row in ends for layer, own in meter_of(row).items())
+        texts.append(f"{lane.title if lane else 'prior'}: at least {low:.3f} ({layer})")
+        lowest.append(low)
+    return HOLDS if min(lowest) >= shared else FAILS, f"{'; '.join(texts)} (needed: {shared:g})"
+
+
+def larger_gain(evidence: Evidence, *, larger: str, smaller: str, alpha: str, every: str) -> tuple[str, str]:
+    """From alpha 0 to this alpha one arm gains, and more than the other; to lose less is not to gain."""
+    pairs = [
+        (evidence.score(arm, Lane(alpha="0")), evidence.score(arm, Lane(alpha=alpha, every=every)))
+        for arm in (larger, smaller)
+    ]
+    (one, two), (big, small) = pairs, (mixed.mean - base.mean for base, mixed in pairs)
+    spread, text = evidence.spread(*one, *two), f"{larger} gains {big:+.2f}, {smaller} {small:+.2f}"
+    if spread is None:
+        return UNKNOWN, f"{text}, {NO_SPREAD}"
+    more = 0 if abs(big - small) <= spread else 1 if big > small else -1
+    return _all([more, evidence.above(one[1], one[0])]), f"{text}, spread {spread:.2f}{evidence.remark(*one, *two)}"
+
+
+def overfits(evidence: Evidence, *, arm: str, alphas: Sequence[str], every: str) -> tuple[str, str]:
+    """The test loss of the prior and of these lanes ends above its lowest, which comes before the last tenth."""
+    texts, signs = [], []
+    for lane in (None, *(lane for alpha in alphas for lane in lanes_of(alpha, every))):
+        curves = np.array(evidence.curves(arm, lane, "test_loss"))  # (seeds, epochs)
+        lows, epochs = curves.argmin(axis=1), curves.shape[1]
+        rises = (lows + 1 <= 0.9 * epochs) & (curves[:, -1] > curves.min(axis=1))
+        signs.append(1 if rises.all() else 0 if rises.any() else -1)  # seeds that disagree decide nothing
+        curve, name = curves.mean(axis=0), lane.title if lane else "prior"
+        texts.append(f"{name} lowest {curve.min():.2f} in epoch {curve.argmin() + 1}, last {curve[-1]:.2f}")
+    return _all(signs), "; ".join(texts)
+
+
+CLAIMS: dict[str, Callable[..., tuple[str, str]]] = {
+    "dip": dip, "logarithmic": logarithmic, "one-is-prior": one_is_prior,
+    "above": above, "below": below, "any-above": any_above, "larger-gain": larger_gain, "overfits": overfits,
+    "no-dip": no_dip, "stays-near": stays_near,
+}  # fmt: skip
+OF_A_CADENCE = ("dip", "no-dip", "logarithmic", "one-is-prior", "larger-gain", "overfits")
+NAMING = ("higher", "lower", "lanes")  # settings of claims that name lanes

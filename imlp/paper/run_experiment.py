@@ -1,0 +1,111 @@
+"""`reproduce`: a table or figure of the paper by name, with the paper's numbers beside ours."""
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from imlp.backend import backend as get_backend
+from imlp.files import check_path, write_json
+from imlp.paper import experiments
+from imlp.paper.experiments import Experiment
+from imlp.study.cluster import connected
+from imlp.study.run_sweep import arm_of, failures, run_lanes
+from imlp.study.scores import Arm, ArmPlan
+from imlp.study.watcher import Watcher
+from imlp.train import prepare
+from imlp.train.config import Config, check_seeds
+from imlp.train.run_folder import refuse_links
+
+if TYPE_CHECKING:
+    from imlp.study.cluster import Cluster
+
+
+@dataclass(frozen=True)
+class ExperimentResult:
+    """What came of an experiment: its folder, the runs that failed, its arms, and what its `experiment.json` holds."""
+
+    folder: Path
+    failed: list[dict[str, str]]  # as those of a `SweepResult`
+    arms: dict[str, Arm]
+    content: dict[str, Any]  # `table`, `verdicts`, `paper`, and what was run
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `reproduce --json` prints."""
+        return {"folder": str(self.folder), "failed": self.failed, **self.content}
+
+
+def reproduce(
+    name: str,
+    *,
+    budget: str = "smoke",
+    every: str | None = None,
+    seeds: int | None = None,
+    settings: Mapping[str, Any] | None = None,
+    out: str | Path | None = None,
+    lanes_at_once: int | None = None,
+    report: bool = True,
+    command: str | None = None,
+    cluster: "Cluster | None" = None,
+    check: bool = True,
+    watcher: Watcher | None = None,
+) -> ExperimentResult:
+    """Run an experiment of the paper: our numbers beside the paper's, and a verdict on each of its claims.
+
+    Call it again at any time: what is finished is skipped, and what was interrupted is resumed.
+    `imlp.train.loop.Interrupted` is raised if a signal stops it.
+
+    - `name`: one of `imlp.paper.experiments.names()`, or a TOML file of your own
+    - `budget`: `smoke`, `short` or `paper`
+    - `every`: how often to mix: step, epoch, a number of steps, or a list; None: as the experiment says
+    - `seeds`: how many; None: the budget's
+    - `settings`: of `Config`, over those of the experiment: `{"epochs": 2, "options": {"width": 256}}`
+    - `out`: the folder for all runs; None: `runs/NAME-BUDGET-DATA`
+    - `lanes_at_once`: lanes in one run; None: as many as memory allows
+    - `report`: write `report.html` at the end
+    - `command`: what `experiment.json` says that it was made with; None: this call
+    - `cluster`, `check`, `watcher`: as for `sweep`
+    """
+    experiment, given, watcher = experiments.read_experiment(name), dict(settings or {}), watcher or Watcher()
+    plans = experiment.plans(budget, every=every, **given)
+    changed = given | ({"every": every} if every else {})
+    folder = check_path(out or default_folder(experiment, budget, plans, changed))
+    n, first = check_seeds(experiment.seeds(budget) if seeds is None else seeds), given.get("seed", 0)
+    refuse_links([folder / "experiment.json", folder / "report.html"])
+    arms: dict[str, Arm] = {}
+    failed: list[dict[str, str]] = []
+    with connected(cluster, watcher):
+        for plan in plans:
+            get_backend(plan.base.backend)
+            data = prepare.load_data(plan.base, watcher.progress)
+            where, span = folder / re.sub(r"\W+", "-", plan.name.lower()), range(first, first + n)
+            ways: dict[str, Any] = {"at_once": lanes_at_once, "check": check, "cluster": cluster}
+            outcomes = run_lanes(plan.base, plan.lanes, span, where, data, watcher, **ways)
+            failed += failures(outcomes)
+            arm = arm_of(outcomes)
+            arms |= {plan.name: arm} if arm else {}
+    content = experiment.outcome(arms, budget=budget, command=command or _call(name, budget, every, seeds, given))
+    write_json(folder / "experiment.json", content)
+    if report and arms:
+        from imlp.report import write  # matplotlib takes a second to import
+
+        write([folder], folder / "report.html", progress=watcher.progress)
+    return ExperimentResult(folder, failed, arms, content)
+
+
+def default_folder(experiment: Experiment, budget: str, plans: list[ArmPlan], given: Mapping[str, Any]) -> Path:
+    """Its name says what was changed, so that two variations never share a folder."""
+    changing = {f.name for f in dataclasses.fields(Config) if f.metadata["changes_result"]} - {"data", "seed"} | {
+        "every"
+    }
+    name = f"{Path(experiment.name).stem}-{budget}-{Path(plans[0].base.data).name}"
+    changed = "".join(f"-{key}={given[key]}" for key in sorted(given.keys() & changing))
+    return Path("runs") / (name + re.sub(r"[^\w=.,-]+", "_", changed))
+
+
+def _call(name: str, budget: str, every: str | None, seeds: int | None, given: Mapping[str, Any]) -> str:
+    more = {"every": every, "seeds": seeds, "settings": dict(given) or None}
+    changed = "".join(f", {key}={value!r}" for key, value in more.items() if value is not None)
+    return f"imlp.paper.reproduce({name!r}, budget={budget!r}{changed})"

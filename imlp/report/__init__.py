@@ -1,0 +1,121 @@
+"""`report`: one page for one run or many, which needs nothing but itself."""
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from imlp.data.dataset import ProgressCallback, silent
+from imlp.errors import FileError, RunError
+from imlp.files import check_path, make_folder, write_whole
+from imlp.report import figures, gather, page, tables
+from imlp.report.data import SearchData
+from imlp.study.outcomes import Beside, read_outcome, read_search
+from imlp.study.scores import Arm, arms_of
+from imlp.train.run_folder import RunFolder
+from imlp.train.run_reader import find_runs
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+REMEDY = "name folders that train, sweep or reproduce have written"
+
+
+@dataclass(frozen=True)
+class Report:
+    """The page, and every figure and table by name, of which the page shows the most important."""
+
+    page: str
+    figures: "dict[str, Figure]"
+    tables: dict[str, tables.Table]
+
+    def write_files(self, folder: Path) -> None:
+        """Every figure as PNG and SVG, every table as CSV."""
+        make_folder(folder)
+        for name, figure in self.figures.items():
+            for suffix, content in figures.written(figure).items():
+                _write(folder / f"{name}.{suffix}", content)
+        for name, table in self.tables.items():
+            _write(folder / f"{name}.csv", table.csv().encode())
+
+
+def make(
+    folders: Sequence[Path],
+    *,
+    compare: Callable[[Arm], Beside] = lambda arm: Beside(),
+    progress: ProgressCallback = silent,
+    warn: Callable[[str], None] = lambda text: None,
+) -> Report:
+    """The report on every run and every search in the folders and below them; nothing is written.
+
+    - `compare`: asked what the paper says of runs that belong to no experiment
+    - `warn`: told the name of a `config.toml` that is not a run's, which is skipped
+    """
+    for folder in map(check_path, folders):
+        if not folder.is_dir():
+            raise RunError(f"there is no folder {folder}", REMEDY)
+    progress("reading runs", 0, 1)
+    outcomes = [read_outcome(path) for path in _below(folders, "experiment.json")]
+    searched = {path.parent: read_search(path) for path in _below(folders, "search.json")}
+    alone = [f for f in folders if any(f.rglob("search.json")) and not RunFolder.find(f)]
+    runs = find_runs((folder for folder in folders if folder not in alone), warn)
+    if not runs and not searched:
+        raise RunError("there is no run to report on", REMEDY)
+    arms = gather.gather(arms_of(runs), outcomes, compare)
+    searches = []
+    for n, (folder, outcome) in enumerate(searched.items(), start=1):
+        own = [arm for arm in arms if any(run.folder.absolute().is_relative_to(folder) for run in arm.arm.runs)]
+        searches.append(SearchData(f"search{n}", folder, outcome, own))
+    charts: dict[str, page.Chart] = {}
+    found: list[tables.Table] = []
+    for n, arm in enumerate(arms):
+        progress("drawing figures", n, len(arms) + len(searches))
+        for kind, figure in figures.of_arm(arm).items():
+            charts[f"{arm.id}-{kind}"] = page.Chart(f"{arm.id}-{kind}", kind, figure)
+        found += tables.of_arm(arm)
+    for n, search in enumerate(searches, start=len(arms)):
+        progress("drawing figures", n, len(arms) + len(searches))
+        charts[f"{search.id}-trials"] = page.Chart(f"{search.id}-trials", "trials", figures.of_search(search))
+        found += tables.of_search(search)
+    found += [
+        tables.beside_paper(f"experiment{n}-beside-paper", outcome) for n, outcome in enumerate(outcomes, start=1)
+    ]
+    by_name = {table.id: table for table in found}
+    parts = page.sections(arms, outcomes, searches)
+    name = " and ".join(folder.resolve().name for folder in folders)
+    text = page.render(parts, arms, charts, by_name, f"{name}: {page.counted(len(parts), 'set')} of runs")
+    return Report(text, {name: chart.figure for name, chart in charts.items()}, by_name)
+
+
+def write(
+    folders: Sequence[Path],
+    path: Path,
+    *,
+    files: Path | None = None,
+    compare: Callable[[Arm], Beside] = lambda arm: Beside(),
+    progress: ProgressCallback = silent,
+    warn: Callable[[str], None] = lambda text: None,
+) -> None:
+    """Write the page, and, with `files`, every figure and table into that folder; otherwise as `make`."""
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise FileError(f"{path} does not end in .html", "give the page a name such as report.html")
+    for given in (path, *folders, *([files] if files else [])):
+        check_path(given)
+    above = next(folder for folder in path.absolute().parents if folder.exists())
+    if path.is_dir() or not above.is_dir() or not os.access(above, os.W_OK):  # before the work, not after it
+        raise FileError(f"cannot write {path}", "choose a file in a folder that you may write to")
+    report = make(folders, compare=compare, progress=progress, warn=warn)
+    make_folder(path.parent)
+    _write(path, report.page.encode())
+    if files is not None:
+        report.write_files(files)
+
+
+def _below(folders: Iterable[Path], name: str) -> list[Path]:
+    return list(dict.fromkeys(path.resolve() for folder in folders for path in sorted(folder.rglob(name))))
+
+
+def _write(path: Path, content: bytes) -> None:
+    with write_whole(path) as file:
+        file.write(content)

@@ -1,0 +1,178 @@
+"""Gathers the numbers of runs into the data that a report shows."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+
+from imlp.couplings import Replacing
+from imlp.report.data import ArmData, Epoch, ModelData, Series
+from imlp.report.matrices import matrices
+from imlp.report.titles import arm_titles
+from imlp.spec.meter import PARTS
+from imlp.study.outcomes import Beside, Outcome, PaperPoint
+from imlp.study.scores import Arm, constant_alpha, sample_deviation
+from imlp.study.two_lines import fit_v
+from imlp.train.callbacks import Row
+from imlp.train.config import Lane
+from imlp.train.run_reader import Run
+
+METER = (*PARTS, "distance", *(f"random_{part}" for part in PARTS))
+NOT_METRICS = ("epoch", "lane", "test_accuracy")
+
+Compare = Callable[[Arm], Beside]
+
+
+def gather(
+    arms: Sequence[Arm], outcomes: Sequence[Outcome] = (), compare: Compare = lambda arm: Beside()
+) -> list[ArmData]:
+    """The arms in order, each under the name that an experiment gives it, or one made of its settings.
+
+    `compare` is asked what the paper says of arms that no experiment names.
+    """
+    given: dict[str, list[str]] = {}
+    for named in (named for outcome in outcomes for named in outcome.arms):
+        names = given.setdefault(named.key, [])
+        names += [named.name] if named.name not in names else []
+    others = [arm for arm in arms if arm.key not in given]
+    made = dict(zip((arm.key for arm in others), arm_titles([arm.config for arm in others]), strict=True))
+    found: list[ArmData] = []
+    order = list(given)  # as the experiments name them; arms that none of them names come last
+    for arm in sorted(arms, key=lambda arm: order.index(arm.key) if arm.key in order else len(order)):
+        name, short = made.get(arm.key), f"{arm.config.network_name} {Path(arm.config.data).name}"
+        if name is None:
+            name = short = " / ".join(given[arm.key])
+        beside = Beside(_points(arm.key, outcomes)) if arm.key in given else compare(arm)
+        found.append(_arm(arm, name, _identifier(short, {other.id for other in found}), beside))
+    return found
+
+
+def _identifier(name: str, taken: set[str]) -> str:
+    """A name for files: letters and digits of ASCII with dashes between, none of them taken."""
+    words = "".join(c if c.isascii() and c.isalnum() else " " for c in name.lower()).split()
+    base = "-".join(words)[:48].strip("-") or "arm"
+    return next(c for n in count(1) if (c := base if n == 1 else f"{base}-{n}") not in taken)
+
+
+def _points(key: str, outcomes: Sequence[Outcome]) -> tuple[PaperPoint, ...]:
+    names = {(outcome.name, arm.name) for outcome in outcomes for arm in outcome.arms if arm.key == key}
+    own = (point for outcome in outcomes for point in outcome.paper if (outcome.name, point.arm) in names)
+    return tuple({dataclasses.replace(point, arm=""): None for point in own})
+
+
+def _arm(arm: Arm, name: str, identifier: str, beside: Beside) -> ArmData:
+    points = [point for point in beside.points if point.alpha is not None and point.value is not None]
+    return ArmData(
+        id=identifier,
+        name=name,
+        arm=arm,
+        models=[_model(arm, lane) for lane in (None, *arm.lanes)],
+        series=_series(arm),
+        points=sorted(points, key=lambda point: point.alpha or 0.0),
+        verdicts=beside.verdicts,
+        matrices=matrices(arm),
+        warnings=_warnings(arm),
+    )
+
+
+def _series(arm: Arm) -> list[Series]:
+    """The series of the alpha figure; alpha 0 is the S-MLP however often nothing is mixed, so each begins with it."""
+    groups = arm.series
+    zeros = [lane for lane in arm.lanes if constant_alpha(lane) == 0]
+    if zeros and not groups:
+        groups[zeros[0]] = []
+    found = []
+    for base, lanes in groups.items():
+        scores = arm.scores_of([*([base] if base in zeros else zeros[:1]), *lanes])
+        fit = fit_v([score.alpha or 0.0 for score in scores], [score.mean for score in scores])
+        found.append(Series(", ".join([cadence(base), *base.extras]), scores, fit))
+    return found
+
+
+def cadence(lane: Lane) -> str:
+    """How often a lane is mixed, in words."""
+    if not lane.mixes:
+        return "once" if isinstance(lane.rule, Replacing) else "in every pass"
+    return {"epoch": "once per epoch", "step": "every step"}.get(lane.every, f"every {lane.every} steps")
+
+
+def _model(arm: Arm, lane: Lane | None) -> ModelData:
+    holding = [(run, key) for run in arm.runs if (key := run.key_of(lane)) is not None]
+    finished = [(run, key) for run, key in holding if run.result] or holding
+    rows = {run.config.seed: run.of(key) for run, key in finished}  # as the scores: the last run of a seed counts
+    by_epoch: dict[int, list[Row]] = {}
+    for row in (row for own in rows.values() for row in own):
+        by_epoch.setdefault(row["epoch"], []).append(row)
+    last = by_epoch[max(by_epoch)] if by_epoch else []
+    counts = [run.result["parameters"]["dense" if lane else "prior"] for run in arm.runs if run.result]
+    times = [run.seconds for run, _ in finished if run.times]
+    remarks = [_why_missing(run, key) for run, key in holding] or ["not trained: no lane needs it"]
+    return ModelData(
+        title=f"{arm.prior_name} (the prior)" if lane is None else lane.title,
+        lane=lane,
+        score=arm.score(lane),
+        parameters=counts[0] if counts else None,
+        seconds=float(np.mean(times)) if times else None,
+        remark="; ".join(filter(None, remarks)),
+        epochs=[_epoch(epoch, own) for epoch, own in sorted(by_epoch.items())],
+        meter={
+            layer: {part: _mean([row.get("bias", {}).get(layer, {}).get(part) for row in last]) for part in METER}
+            for layer in dict.fromkeys(layer for row in last for layer in row.get("bias", {}))
+        },
+    )
+
+
+def _epoch(epoch: int, rows: list[Row]) -> Epoch:
+    values = [100 * row["test_accuracy"] for row in rows]
+    names = [name for name in rows[0] if name not in NOT_METRICS and isinstance(rows[0][name], float | int)]
+    means = {name: _mean([row.get(name) for row in rows]) for name in names}
+    known = {name: mean for name, mean in means.items() if mean is not None}
+    return Epoch(epoch, float(np.mean(values)), sample_deviation(values), len(rows), known)
+
+
+def _mean(values: list[float | None]) -> float | None:
+    """The mean, unless one of the values is not known."""
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if len(known) == len(values) else None
+
+
+def _why_missing(run: Run, key: int | str) -> str:
+    """Why a run has no last accuracy of a model; nothing if it has one."""
+    if run.result is None:
+        return f"seed {run.config.seed} is unfinished"
+    stop = next((stop for stop in run.result["stopped"] if stop["lane"] == key), None)
+    return f"seed {run.config.seed} {stop.get('reason', 'stopped')} in epoch {stop['epoch']}" if stop else ""
+
+
+def state(run: Run) -> str:
+    """How far a run has come."""
+    if run.result is None:
+        return f"unfinished: {max((row['epoch'] for row in run.rows), default=0)} of {run.config.epochs} epochs"
+    stopped = [str(stop["lane"]) for stop in run.result["stopped"]]
+    return f"finished; stopped: lane {', '.join(stopped)}" if stopped else "finished"
+
+
+def place(folder: Path) -> str:
+    """A run's folder as seen from here, if it is below: a page that is passed on need not name a home."""
+    here = Path.cwd()
+    return str(folder.relative_to(here)) if folder.is_relative_to(here) else str(folder)
+
+
+def _warnings(arm: Arm) -> list[str]:
+    """What a reader must know before believing a mean."""
+    found = [f"{place(run.folder)} is {state(run)}; it is in no mean." for run in arm.runs if not run.result]
+    for run in arm.runs:
+        for stop in (stop for stop in (run.result or {}).get("stopped", ()) if "reason" not in stop):
+            where = f"epoch {stop['epoch']}, step {stop['step']}, from {stop['layer']} on"
+            title = run.config.lanes[stop["lane"]].title
+            found.append(f"{title} stopped in {place(run.folder)}: its loss was not finite in {where}.")
+    for lane in arm.lanes:
+        curves: dict[int, set[tuple[float, ...]]] = {}  # by seed; an equal run changes no mean
+        for run in (run for run in arm.runs if run.result and run.key_of(lane) is not None):
+            curves.setdefault(run.config.seed, set()).add(tuple(row["test_accuracy"] for row in run.rows_of(lane)))
+        if differing := [str(seed) for seed, own in sorted(curves.items()) if len(own) > 1]:
+            seeds = f"seed{'s' * (len(differing) > 1)} {', '.join(differing)}"
+            found.append(f"{lane.title} was run more than once with {seeds}, and differently; the last folder counts.")
+    return found

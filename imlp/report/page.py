@@ -1,0 +1,221 @@
+"""The page: what the template is given. Jinja2 escapes everything that was read from a file."""
+
+import hashlib
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from importlib.resources import files as resources
+from typing import TYPE_CHECKING
+
+import imlp
+from imlp.report.data import ArmData, ModelData, SearchData
+from imlp.report.figures import svg
+from imlp.report.matrices import data_uri, picture
+from imlp.report.tables import Table
+from imlp.study.cost import duration
+from imlp.study.outcomes import Outcome, Verdict
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+QUESTION = "How much should a network know before it learns?"
+FEW = 4  # models that fit into one sentence
+VERDICTS = {"holds": "✓", "fails": "✗", "cannot tell": "?"}  # a mark beside the word, for those who see no colour
+CAPTIONS = {
+    "alpha": "Mean and standard deviation over seeds against alpha. The axis is logarithmic but for its first part, "
+    "which reaches 0.",
+    "epochs": "Mean over seeds by epoch, after the epoch's mixing; the band is one standard deviation.",
+    "knobs": "Mean and standard deviation over seeds. Locality moves W towards the prior's support, sharing moves what "
+    "lies there towards equal weights; at 0 and 0 stands the plain MLP, at 1 and 1 a layer of the prior's kind.",
+    "bias": "The bias meter after the last epoch: each bar is a layer's |W|². Shared is the part that is a structured "
+    "layer, local what else stands where one can be non-zero, outside the rest.",
+    "trials": "One point per trial: its last accuracy on the images held out. A cross was stopped early, the star is "
+    "the choice, the dashed line the prior. Alpha 0 stands left of the logarithmic axis.",
+}
+OVER = {
+    "alpha": "one alpha for all layers",
+    "alpha-per-layer": "one alpha per layer",
+    "schedule": "the kind of schedule and its alpha",
+    "settings": "the settings of a coupling that has no alpha",
+}
+CADENCES = {
+    "epoch": "once per epoch",
+    "step": "every step",
+    "both": "once per epoch or every step, which was searched too",
+}
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A figure on the page."""
+
+    name: str
+    kind: str
+    figure: "Figure"
+
+    @property
+    def caption(self) -> str:
+        return CAPTIONS[self.kind]
+
+    @cached_property
+    def address(self) -> str:
+        return data_uri("svg+xml", svg(self.figure))
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether it has so many panels that a phone has to scroll."""
+        return self.figure.get_figwidth() > 7
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page: an experiment, a search, or an arm of its own."""
+
+    id: str
+    title: str
+    arms: Sequence[ArmData]  # that it shows
+    elsewhere: Sequence[ArmData] = ()  # arms that belong to it and that another section shows
+    about: str = ""  # what keeps it from being whole
+    outcome: Outcome | None = None
+    search: SearchData | None = None
+
+    @property
+    def verdicts(self) -> Sequence[Verdict]:
+        return self.outcome.verdicts if self.outcome else [v for arm in self.arms for v in arm.verdicts]
+
+    @property
+    def seeds(self) -> int:
+        return max((arm.seeds for arm in (*self.arms, *self.elsewhere)), default=0)
+
+    @property
+    def epochs(self) -> str:
+        return " / ".join(dict.fromkeys(str(arm.arm.config.epochs) for arm in (*self.arms, *self.elsewhere)))
+
+    @property
+    def images(self) -> list[str]:
+        return sorted({f"{size:,} images" for arm in self.arms if (size := arm.arm.config.train_size)})
+
+
+def sections(arms: Sequence[ArmData], outcomes: Sequence[Outcome], searches: Sequence[SearchData]) -> list[Section]:
+    """An arm is shown by the first experiment that names it; what is whole comes first."""
+    found, left = [], {arm.arm.key: arm for arm in arms}
+    for n, outcome in enumerate(outcomes, start=1):
+        keys = {named.key: None for named in outcome.arms}
+        elsewhere = [arm for arm in arms if arm.arm.key in keys and arm.arm.key not in left]
+        own = [left.pop(key) for key in keys if key in left]
+        found.append(Section(f"experiment{n}", outcome.title, own, elsewhere, outcome.lacking, outcome=outcome))
+    for search in searches:
+        about = "" if search.outcome.final is not None else "unfinished"
+        found.append(Section(search.id, search.name, [], search.arms, about, search=search))
+    for arm in left.values():
+        found.append(Section(arm.id, arm.name, [arm], about="" if arm.is_finished else "unfinished"))
+    return sorted(found, key=lambda section: section.about != "")
+
+
+def render(
+    parts: Sequence[Section],
+    arms: Sequence[ArmData],
+    charts: Mapping[str, Chart],
+    tables: Mapping[str, Table],
+    name: str,
+) -> str:
+    """The whole page; charts and tables by the names of their files, `name` for what was asked for."""
+    from jinja2 import Environment, PackageLoader
+
+    def charts_of(arm: ArmData) -> list[Chart]:
+        return [chart for name, chart in charts.items() if name == f"{arm.id}-{chart.kind}"]
+
+    loader = Environment(
+        loader=PackageLoader("imlp.report", "."), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    loader.globals |= {
+        "charts": charts,
+        "charts_of": charts_of,
+        "table": tables.get,
+        "picture": picture,
+        "data_uri": data_uri,
+    }
+    loader.globals |= {"OVER": OVER, "CADENCES": CADENCES, "MARKS": VERDICTS, "duration": duration}
+    loader.filters |= {"counted": counted, "verdicts": verdicts}
+    lead = lead_arm(arms)
+    one_run = len(parts) == 1 and lead is not None and len(lead.arm.runs) == 1 and parts[0].id == lead.id
+    script = (resources("imlp.report") / "page.js").read_text("utf-8")
+    return (
+        loader.get_template("page.html")
+        .render(
+            title=QUESTION if one_run else parts[0].title if len(parts) == 1 else name,
+            sentence=(in_plain_words(lead) if one_run else in_numbers(lead)) if lead else "",
+            sections=parts,
+            arms=arms,
+            lead=lead,
+            one_run=one_run,
+            runs=[run for arm in arms for run in arm.arm.runs],
+            warnings=[text for arm in arms for text in arm.warnings],
+            script=script,
+            digest=b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+            version=imlp.__version__,
+            made=datetime.now(UTC),
+        )
+        .lstrip()
+    )
+
+
+def counted(n: int, what: str) -> str:
+    """
+    >>> counted(1, "run"), counted(2000, "run")
+    ('1 run', '2,000 runs')
+    """
+    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
+
+
+def verdicts(given: Sequence[Verdict], kind: str) -> list[Verdict]:
+    """Those that hold, fail, or cannot be told."""
+    return [one for one in given if (one.verdict if one.verdict in VERDICTS else "cannot tell") == kind]
+
+
+def lead_arm(arms: Sequence[ArmData]) -> ArmData | None:
+    """The arm to show first: finished, trained for longest, with most models."""
+
+    def rank(arm: ArmData) -> tuple[bool, float, int]:
+        config = arm.arm.config
+        return arm.is_finished, config.epochs * float(config.train_size or "inf"), len(arm.models)
+
+    return max(arms, key=rank, default=None)
+
+
+def in_plain_words(arm: ArmData) -> str:
+    """One run in a sentence or two: the network without structure, the one with most, and the prior."""
+    last = {model.title: model.epochs[-1].accuracy for model in arm.models if model.epochs}
+    percent = {title: f"{accuracy:.1f} %" for title, accuracy in last.items()}
+    lanes = [model.title for model in arm.models if model.lane is not None and model.epochs]
+    prior = arm.models[0].title
+    of_prior = f" The {arm.arm.prior_name} itself gets {percent[prior]}." if prior in percent else ""
+    if not lanes:
+        return f"No epoch is complete yet.{of_prior}"
+    begin = f"{lanes[0]} gets {percent[lanes[0]]} of the pictures right"
+    if len(lanes) == 1:
+        return f"{begin}.{of_prior}"
+    return f"The same MLP, trained {len(lanes)} times: {begin}, {lanes[-1]} {percent[lanes[-1]]}.{of_prior}"
+
+
+def in_numbers(arm: ArmData) -> str:
+    """The accuracies of an arm in one sentence: all of a few models, otherwise the ends."""
+
+    def mean(model: ModelData) -> float:
+        return model.mean or 0.0
+
+    known = sorted((model for model in arm.models if model.score), key=mean, reverse=True)
+    if not known:
+        return "No run is finished yet."
+    ends = [model for model in known if model.lane is None or model.lane.is_plain]
+    rest = [model for model in known if model not in ends]
+    few = len(known) <= FEW
+    chosen = known if few else sorted([*ends, rest[0], rest[-1]], key=mean, reverse=True)
+    texts = [f"{model.title} {str(model.score).replace('+-', '±')} %" for model in chosen]
+    config = arm.arm.config
+    images = f" of {config.train_size:,} images" if config.train_size else ""
+    begin = f"{arm.arm.measure.capitalize()} after {config.epochs} epochs{images}, {counted(arm.seeds, 'seed')}: "
+    more = "" if few else f" (the prior, alpha 0, the best and the lowest of {len(known)} models)"
+    return f"{begin}{'; '.join(texts)}{more}."

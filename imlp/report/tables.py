@@ -1,0 +1,267 @@
+"""Tables once, shown on the page, where they can be sorted, and written as CSV.
+
+A column is one line: its heading, what it takes from a record, and how a number is written. One that has nothing to
+show is left out.
+"""
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from imlp.report.data import ArmData, Epoch, ModelData, SearchData
+from imlp.report.gather import cadence, place, state
+from imlp.report.titles import shown
+from imlp.spec.meter import PARTS
+from imlp.study.cost import duration
+from imlp.study.outcomes import Final, Outcome, OutcomeRow, Trial
+from imlp.study.scores import constant_alpha
+from imlp.train.run_reader import Run
+
+Cell = str | float | int | None
+PERCENT, DIFFERENCE, COUNT, SHORT = "{:.2f}".format, "{:+.2f}".format, "{:,}".format, "{:.3g}".format
+
+
+@dataclass(frozen=True)
+class Column:
+    """A heading, the value that it takes from a record, and how numbers are written; without that it is text."""
+
+    title: str
+    value: Callable[[Any], Cell]
+    written: Callable[..., str] | None = None
+    bar: bool = False  # whether the page shows it as a bar, from 0 to 100
+
+    def shown(self, value: Cell) -> str:
+        """
+        >>> Column("alpha", float, SHORT).shown(0.0001), Column("alpha", str, SHORT).shown("decay:0.5:2")
+        ('0.0001', 'decay:0.5:2')
+        """
+        if value is None or isinstance(value, str) or self.written is None:
+            return "" if value is None else str(value)
+        return self.written(value)
+
+
+@dataclass(frozen=True)
+class Table:
+    """What is in `rows` is never rounded; the columns say how it is shown."""
+
+    id: str
+    title: str
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Cell]]
+
+    @classmethod
+    def of(cls, id: str, title: str, columns: Iterable[Column], records: Iterable[Any]) -> "Table":
+        """A row for each record, without the columns that are empty in all of them."""
+        listed = list(records)
+        filled = [column for column in columns if any(column.value(record) not in (None, "") for record in listed)]
+        return cls(id, title, filled, [[column.value(record) for column in filled] for record in listed])
+
+    def csv(self) -> str:
+        """One line of headings, then the values with all their digits."""
+        buffer = io.StringIO()
+        writer = csv.writer(buffer, lineterminator="\n")
+        writer.writerow([column.title for column in self.columns])
+        writer.writerows(self.rows)
+        return buffer.getvalue()
+
+
+def _end(name: str, end: int) -> Column:
+    """An end of the confidence interval."""
+
+    def value(record: Any) -> Cell:
+        interval = record.interval if isinstance(record, OutcomeRow) else record.score and record.score.interval
+        return interval[end] if interval else None
+
+    return Column(name, value, PERCENT)
+
+
+INTERVAL = _end("95 % from", 0), _end("to", 1)
+MODEL = Column("model", lambda model: model.title)
+
+
+def _alpha(model: ModelData) -> Cell:
+    """One number, or the alpha as it was written; nothing of couplings that have none."""
+    if model.lane is None or not model.lane.mixes:
+        return None
+    alpha = constant_alpha(model.lane)
+    return alpha if alpha is not None else " / ".join(dict.fromkeys(model.lane.knobs))
+
+
+def _metrics(arm: ArmData) -> list[str]:
+    """The names of all numbers that the runs report after an epoch, beside accuracy."""
+    return list(dict.fromkeys(name for model in arm.models for epoch in model.epochs for name in epoch.metrics))
+
+
+def results(arm: ArmData) -> Table:
+    """Every model of an arm, those without an accuracy too."""
+    seeds = sorted({seed for model in arm.models if model.score for seed in model.score.by_seed})
+
+    def of_seed(seed: int, model: ModelData) -> Cell:
+        return model.score.by_seed.get(seed) if model.score else None
+
+    def last(name: str, model: ModelData) -> Cell:
+        return model.epochs[-1].metrics.get(name) if model.epochs else None
+
+    columns = [
+        MODEL,
+        Column("mean, %", lambda model: model.mean, PERCENT, bar=True),
+        Column("std", lambda model: model.std, PERCENT),
+        *INTERVAL,
+        Column("n", lambda model: model.score.n if model.score else 0, COUNT),
+        Column("remark", lambda model: model.remark),
+        Column("alpha", _alpha, SHORT),
+        Column("mixed", lambda model: cadence(model.lane) if model.lane and not model.lane.is_plain else ""),
+        Column("parameters", lambda model: model.parameters, COUNT),
+        *(Column(f"seed {seed}", partial(of_seed, seed), PERCENT) for seed in (seeds if len(seeds) > 1 else ())),
+        *(Column(name.replace("_", " "), partial(last, name), SHORT) for name in _metrics(arm)),
+        Column("run time", lambda model: model.seconds, partial(duration, measured=True)),
+    ]
+    title = f"{arm.arm.measure.capitalize()} after the last epoch: {arm.name}"
+    return Table.of(f"{arm.id}-results", title, columns, arm.models)
+
+
+def by_epoch(arm: ArmData) -> Table:
+    """Every model after each epoch: mean accuracy over the seeds, and every other number that the runs report."""
+    columns = [
+        Column("model", lambda pair: pair[0].title),
+        Column("epoch", lambda pair: pair[1].epoch, COUNT),
+        Column("mean, %", lambda pair: pair[1].accuracy, PERCENT),
+        Column("std", lambda pair: pair[1].spread, PERCENT),
+        Column("n", lambda pair: pair[1].n, COUNT),
+    ]
+
+    def metric(name: str, pair: tuple[ModelData, Epoch]) -> Cell:
+        return pair[1].metrics.get(name)
+
+    columns += [Column(name.replace("_", " "), partial(metric, name), SHORT) for name in _metrics(arm)]
+    pairs = [(model, epoch) for model in arm.models for epoch in model.epochs]
+    return Table.of(f"{arm.id}-by-epoch", f"By epoch: {arm.name}", columns, pairs)
+
+
+def bias(arm: ArmData) -> Table:
+    """The bias meter after the last epoch, one line per lane and layer."""
+    titles = {key: title for part in PARTS for key, title in ((part, part), (f"random_{part}", f"random {part}"))}
+    titles["distance"] = "distance to the prior"
+    columns = [Column("model", lambda row: row[0]), Column("layer", lambda row: row[1])]
+
+    def part(key: str, row: tuple[str, str, dict[str, float | None]]) -> Cell:
+        return row[2][key]
+
+    columns += [Column(title, partial(part, key), SHORT) for key, title in titles.items()]
+    rows = [(model.title, layer, own) for model in arm.models for layer, own in model.meter.items()]
+    return Table.of(f"{arm.id}-bias", f"Bias meter after the last epoch: {arm.name}", columns, rows)
+
+
+RUN_COLUMNS = (
+    Column("folder", lambda run: place(run.folder)),
+    Column("seed", lambda run: run.config.seed, COUNT),
+    Column("lanes", lambda run: len(run.config.lanes), COUNT),
+    Column("state", state),
+    Column("wall time", lambda run: run.seconds if run.times else None, partial(duration, measured=True)),
+    Column("started", lambda run: str(run.env.get("started", ""))),
+    Column("command", lambda run: str(run.env.get("command", ""))),
+)
+
+
+def runs(arm: ArmData) -> Table:
+    """Every folder, finished or not."""
+    return Table.of(f"{arm.id}-runs", f"Runs: {arm.name}", RUN_COLUMNS, arm.arm.runs)
+
+
+def settings(arm: ArmData) -> Table:
+    """Every setting but seed and lanes, then what `env.json` says of the machines; each value once."""
+
+    def rows(read: Callable[[Run], dict[str, Any]], but: Sequence[str]) -> list[tuple[str, str]]:
+        own = list(map(read, arm.arm.runs))
+        names = dict.fromkeys(name for values in own for name in values if name not in but)
+        return [(name, " | ".join(dict.fromkeys(shown(values.get(name, "")) for values in own))) for name in names]
+
+    pairs = [
+        *rows(lambda run: vars(run.config), ("seed", "lanes")),
+        ("identity without seed and lanes", arm.arm.key),
+        *rows(lambda run: {name: str(value) for name, value in run.env.items()}, ("command", "started")),
+    ]
+    columns = [Column("name", lambda pair: pair[0]), Column("value", lambda pair: pair[1])]
+    return Table.of(f"{arm.id}-settings", f"Settings and machine: {arm.name}", columns, pairs)
+
+
+OUTCOME_COLUMNS = (
+    Column("arm", lambda row: row.arm),
+    Column("model", lambda row: row.model),
+    Column("mean, %", lambda row: row.mean, PERCENT, bar=True),
+    Column("std", lambda row: row.std, PERCENT),
+    *INTERVAL,
+    Column("n", lambda row: row.n, COUNT),
+    Column("paper, %", lambda row: row.paper, PERCENT),
+    Column("paper's std", lambda row: row.paper_std, PERCENT),
+    Column("difference", lambda row: row.difference, DIFFERENCE),
+)
+
+
+def beside_paper(id: str, outcome: Outcome) -> Table:
+    """Ours beside the paper's."""
+    return Table.of(id, f"Ours and the paper's: {outcome.title}", OUTCOME_COLUMNS, outcome.table)
+
+
+def of_arm(arm: ArmData) -> list[Table]:
+    """All tables of an arm that have something to show."""
+    return [table for made in (results, by_epoch, bias, runs, settings) if (table := made(arm)).rows]
+
+
+def trials(search: SearchData) -> Table:
+    """Every trial, the best first and those that were stopped early last."""
+    chosen = search.outcome.chosen.number
+
+    def alpha(layer: str, trial: Trial) -> Cell:
+        return trial.alphas.get(layer, trial.alphas.get("all layers"))
+
+    columns = [
+        Column("trial", lambda trial: trial.number, COUNT),
+        Column("validation accuracy, %", lambda trial: trial.value, PERCENT, bar=True),
+        Column("after epoch", lambda trial: len(trial.values), COUNT),
+        Column("state", lambda trial: _marked(trial.state, chosen=trial.number == chosen)),
+        *(Column(f"alpha {layer}".strip(), partial(alpha, layer), SHORT) for layer in search.layers or [""]),
+        Column("schedule", lambda trial: trial.kind),
+        Column("mixed every", lambda trial: trial.lane.every),
+        Column("lane", lambda trial: trial.title),
+        Column("run", lambda trial: ", lane ".join(map(str, trial.run))),
+    ]
+    ordered = sorted(search.outcome.trials, key=lambda t: (t.state != "complete", -(t.value or 0), t.number))
+    return Table.of(f"{search.id}-trials", f"Trials: {search.name}", columns, ordered)
+
+
+def chosen(search: SearchData) -> Table:
+    """The alpha of each layer."""
+    columns = [Column("layer", lambda pair: pair[0]), Column("alpha", lambda pair: pair[1])]
+    return Table.of(f"{search.id}-chosen", f"Chosen: {search.name}", columns, search.outcome.chosen.alpha.items())
+
+
+def final(search: SearchData) -> Table:
+    """The choice on the test images, beside the prior and the known lanes; without rows before the end."""
+    lane, rows = search.outcome.chosen.lane, search.outcome.final or []
+    seeds = sorted({seed for row in rows for seed in row.test.by_seed}, key=lambda seed: (len(seed), seed))
+
+    def of_seed(seed: str, row: Final) -> Cell:
+        return row.test.by_seed.get(seed)
+
+    columns = [
+        Column("model", lambda row: _marked(row.title, chosen=row.lane == lane)),
+        Column("validation accuracy, %", lambda row: row.validation, PERCENT),
+        Column("test accuracy, mean, %", lambda row: row.test.mean, PERCENT, bar=True),
+        Column("std", lambda row: row.test.std, PERCENT),
+        Column("n", lambda row: row.test.n, COUNT),
+        *(Column(f"seed {seed}", partial(of_seed, seed), PERCENT) for seed in seeds),
+    ]
+    return Table.of(f"{search.id}-final", f"On the test images: {search.name}", columns, rows)
+
+
+def _marked(title: str, *, chosen: bool) -> str:
+    return f"{title} (chosen)" if chosen else title
+
+
+def of_search(search: SearchData) -> list[Table]:
+    """All tables of a search that have something to show."""
+    return [table for made in (trials, chosen, final) if (table := made(search)).rows]

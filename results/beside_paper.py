@@ -1,0 +1,42 @@
+"""Our accuracies at the paper's setting beside the paper's own, read off the epochs in three ways.
+
+The paper does not say after which epoch it measured, and one epoch alone is noisy.
+"""
+
+from collections.abc import Sequence
+
+import readings
+
+from imlp.paper import experiments
+from imlp.paper.implied import JUDGED_BY
+from imlp.study.scores import Arm
+from imlp.train.config import Lane, from_mapping
+
+COLUMNS = ["pair", "model", "last epoch", "mean of the last five", "at the lowest test loss", "the paper"]
+
+
+def table(arms: Sequence[Arm]) -> readings.Table:
+    """A row for each of the paper's numbers that there is a finished run for, mixed after every step."""
+    rows = [row for arm in arms if not readings.differences(arm.config) for row in _rows(arm)]
+    return COLUMNS, rows
+
+
+def _rows(arm: Arm) -> list[list[str]]:
+    found: dict[Lane | None, list[str]] = {}
+    for name in JUDGED_BY.get(arm.config.network, ()):
+        experiment = experiments.read_experiment(name)
+        own = experiment.arm_of(arm.config.network)
+        if own is None or experiment.lacking({own: arm}):
+            continue
+        for theirs in (row for row in experiment.paper(arm.config.data) if row["arm"] == own):
+            lane = None if theirs["lane"] is None else from_mapping(Lane, theirs["lane"])
+            if lane in found or (score := arm.score(lane)) is None:
+                continue
+            scores = [score]
+            if lane is None or lane.is_plain or lane.is_mixed_repeatedly:  # otherwise only the last epoch is mixed
+                scores += filter(None, (arm.score_over_the_last(lane), arm.score_at_lowest_loss(lane)))
+            cells = [f"{score.mean:.1f}" for score in scores] + [""] * (3 - len(scores))
+            std = "" if theirs["std"] is None else f" ± {theirs['std']:.1f}"
+            model = arm.prior_name if lane is None else lane.title.removesuffix(", every step")
+            found[lane] = [f"{arm.config.network}, {arm.config.data}", model, *cells, f"{theirs['value']:.1f}{std}"]
+    return list(found.values())

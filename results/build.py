@@ -1,0 +1,98 @@
+"""Keeps this repository's results on record: `python results/build.py` computes their page and figures again.
+
+The package knows nothing of the record; this program and the modules beside it make its page from the runs.
+"""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import archive
+import figure2
+import figure3
+import record_figures
+import typer
+from results_page import FINDINGS, MARK, page
+
+from imlp.commands.console import err, out
+from imlp.commands.progress import watched
+from imlp.errors import ConfigError, ImlpError
+from imlp.files import check_path, read_text, write_whole
+
+HERE = Path(__file__).resolve().parent
+EXPLORE = HERE.parent / "imlp/look/explore/accuracy.json"  # figure 2 of this record, for the page of `explore`
+
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def main(
+    folder: Annotated[Path, typer.Option(help="The folder of the results on record.")] = HERE,
+    collect: Annotated[
+        Path | None, typer.Option(help="Add the small files of the runs in this folder to the record.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="The name on record. Default: that of the collected folder.")] = None,
+    check: Annotated[bool, typer.Option("--check", help="Compute the page again, and fail if it differs.")] = False,
+) -> None:
+    """Keep results on record: the small files of runs, and one page with what they show.
+
+    The page opens with the findings of `findings.toml`, as long as the verdicts that they rest on stand; everything
+    else on it, with `figure2.png` and `figure3.png`, is computed from the files.
+    """
+    try:
+        _check(folder) if check else _build(folder, collect, name)
+    except ImlpError as error:
+        err.print(f"error: {error}", soft_wrap=True)
+        raise typer.Exit(2) from None
+
+
+def _build(folder: Path, collect: Path | None, name: str | None) -> None:
+    if collect is None and not archive.names(check_path(folder)) and not (folder / "README.md").is_file():
+        problem = f"there are no results on record in {folder.absolute()}"
+        raise ConfigError(problem, "run this in a clone of the repository, or collect runs first: --collect FOLDER")
+    if name is not None and Path(name).name != name:
+        raise ConfigError(f"--name is {name!r}", "give the name of a folder in the record, without slashes")
+    if collect is not None:
+        target = folder / (name or check_path(collect).resolve().name)
+        with watched() as progress, archive.replaced(target) as new:
+            written = [*archive.collect(collect, new), *record_figures.draw(new, progress)]
+        out.print(f"collected: {len(written)} files", soft_wrap=True)
+    if (folder / "README.md").is_file() and MARK not in read_text(folder / "README.md"):
+        remedy = f"move what it says into {folder / FINDINGS}, delete it, and run this program again"
+        raise ConfigError(f"{folder / 'README.md'} was not written by this program", remedy)
+    archive.update(folder)
+    records = archive.records(folder)
+    runs = [run for record in records for run in record.runs]
+    for number, of in ((2, figure2), (3, figure3)):
+        if (arm := of.best_arm(runs)) is not None:
+            figure2.write(folder, f"figure{number}", of.figure(arm))
+    with write_whole(folder / "README.md") as file:
+        file.write(page(folder, records).encode())
+    out.print(f"written: {folder / 'README.md'}", soft_wrap=True)
+    if folder.resolve() == HERE:
+        with write_whole(EXPLORE) as file:
+            file.write(json.dumps(explore_accuracy(), indent=1).encode() + b"\n")
+
+
+def _check(folder: Path) -> None:
+    wrong = archive.disagreements(folder)
+    if folder.resolve() == HERE and json.loads(EXPLORE.read_text()) != explore_accuracy():
+        wrong.append(f"{EXPLORE} is not figure 2 of the record")
+    for text in wrong:
+        err.print(f"error: {text}; to update it: python results/build.py", soft_wrap=True)
+    if wrong:
+        raise typer.Exit(1)
+    out.print(f"{folder / 'README.md'} agrees with its files", soft_wrap=True)
+
+
+def explore_accuracy() -> dict[str, Any]:
+    """What the page of `explore` shows: figure 2 with its spread, the prior, and what the runs are."""
+    arm = figure2.best_arm([run for record in archive.records(HERE) for run in record.runs])
+    if arm is None:
+        raise ConfigError(f"{HERE} has no curve over alpha yet", "collect runs first: --collect FOLDER")
+    return figure2.points(arm)
+
+
+if __name__ == "__main__":
+    app()

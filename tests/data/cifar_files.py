@@ -1,0 +1,126 @@
+"""Writes CIFAR files in the official formats: pickles opcode for opcode as Python 2 wrote them, and binary records."""
+
+import hashlib
+import io
+import struct
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from imlp.data import cifar
+from imlp.data.cifar import Arrays, Layout
+
+PYTHON, BINARY = 0, 1
+
+
+def small(layout: Layout, rows: int) -> Layout:
+    """The same layout with `rows` images per file, and no known contents."""
+    return replace(layout, train_rows=rows, test_rows=rows, sha256=None)
+
+
+def contents(layout: Layout, *, seed: int = 0) -> Arrays:
+    """Random images, equally many of each class."""
+    rng = np.random.default_rng(seed)
+    arrays: Arrays = {}
+    for part, rows in (("", len(layout.train) * layout.train_rows), ("_test", len(layout.test) * layout.test_rows)):
+        arrays[f"x{part}"] = rng.integers(0, 256, (rows, 3, 32, 32), dtype=np.uint8)
+        for kind, n in layout.n_classes.items():
+            arrays[f"y_{kind}{part}"] = rng.permutation(np.arange(rows) % n)
+    for kind, n in layout.n_classes.items():
+        arrays[f"classes_{kind}"] = np.array([f"{kind}_{i}" for i in range(n)])
+    return arrays
+
+
+def write(layout: Layout, arrays: Arrays, folder: Path, version: int = PYTHON) -> Path:
+    """Write the set's official folder below `folder`."""
+    folder = folder / layout.folders[version]
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in (python_files, binary_files)[version](layout, arrays).items():
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def write_archive(layout: Layout, arrays: Arrays, folder: Path, version: int = PYTHON) -> Path:
+    """Write the set's official tar.gz in `folder`."""
+    files = (python_files, binary_files)[version](layout, arrays)
+    members = {f"{layout.folders[version]}/{name}": content for name, content in files.items()}
+    return write_tar(folder / layout.archives[version], members)
+
+
+def write_tar(path: Path, members: dict[str, bytes]) -> Path:
+    with tarfile.open(path, "w:gz", compresslevel=1) as tar:
+        for name, content in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    return path
+
+
+def known(layout: Layout, archive: Path, arrays: Arrays) -> Layout:
+    """The layout with the checksums of this archive instead of the real one's."""
+    content = archive.read_bytes()
+    digest = cifar.dataset(layout, arrays).digest
+    return replace(layout, size=len(content), md5=hashlib.md5(content).hexdigest(), sha256=digest)
+
+
+def _batches(layout: Layout, arrays: Arrays) -> dict[str, tuple[np.ndarray, dict[str, np.ndarray]]]:
+    """Pixels and labels of each file."""
+    batches = {}
+    for part, names in (("", layout.train), ("_test", layout.test)):
+        rows = len(arrays[f"x{part}"]) // len(names)
+        for i, name in enumerate(names):
+            at = slice(i * rows, (i + 1) * rows)
+            labels = {kind: arrays[f"y_{kind}{part}"][at] for kind in layout.keys}
+            batches[name] = arrays[f"x{part}"][at].reshape(rows, -1), labels
+    return batches
+
+
+def python_files(layout: Layout, arrays: Arrays) -> dict[str, bytes]:
+    files = {}
+    for name, (x, labels) in _batches(layout, arrays).items():
+        train = name in layout.train
+        number, of = (layout.train.index(name) + 1, len(layout.train)) if train else (1, 1)
+        batch = {"batch_label": f"{'training' if train else 'testing'} batch {number} of {of}", "data": x}
+        batch |= {layout.keys[kind]: y.tolist() for kind, y in labels.items()}
+        batch["filenames"] = [f"{i}.png" for i in range(len(x))]
+        files[name] = python2_pickle(batch)
+    files[layout.meta] = python2_pickle(
+        {key: arrays[f"classes_{kind}"].tolist() for kind, (key, _) in layout.names.items()}
+    )
+    return files
+
+
+def binary_files(layout: Layout, arrays: Arrays) -> dict[str, bytes]:
+    files = {}
+    for name, (x, labels) in _batches(layout, arrays).items():
+        columns = [labels[kind].astype(np.uint8)[:, None] for kind in layout.keys]
+        files[f"{name}.bin"] = np.concatenate([*columns, x], axis=1).tobytes()
+    for kind, (_, file) in layout.names.items():
+        files[file] = ("\n".join(arrays[f"classes_{kind}"].tolist()) + "\n\n").encode()
+    return files
+
+
+def python2_pickle(value: object) -> bytes:
+    """Protocol 2 as Python 2 wrote it, with its 8-bit strings, which Python 3 can read but not write."""
+    return b"\x80\x02" + _opcodes(value) + b"."
+
+
+def _opcodes(value: object) -> bytes:
+    match value:
+        case dict():
+            return b"}(" + b"".join(_opcodes(key) + _opcodes(entry) for key, entry in value.items()) + b"u"
+        case list():
+            return b"](" + b"".join(map(_opcodes, value)) + b"e"
+        case str():
+            return b"T" + struct.pack("<i", len(value)) + value.encode("latin1")
+        case int():
+            return b"J" + struct.pack("<i", value)
+        case np.ndarray():
+            empty = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\n" + b"K\x00\x85" + _opcodes("b") + b"\x87R"
+            dtype = b"cnumpy\ndtype\n" + _opcodes("u1") + b"K\x00K\x01\x87R"
+            dtype += b"(K\x03" + _opcodes("|") + b"NNN" + _opcodes(-1) + _opcodes(-1) + b"K\x00tb"
+            shape = _opcodes(value.shape[0]) + _opcodes(value.shape[1]) + b"\x86"
+            return empty + b"(K\x01" + shape + dtype + b"\x89" + _opcodes(value.tobytes().decode("latin1")) + b"tb"
+    raise TypeError(type(value).__name__)

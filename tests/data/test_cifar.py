@@ -1,0 +1,296 @@
+"""CIFAR from the official formats, against torchvision's own reader; and all damage that an error must name."""
+
+import os
+import pickle
+import tarfile
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import cifar_files as files
+import numpy as np
+import pytest
+from cifar_files import BINARY, PYTHON
+from conftest import needs
+
+from imlp import data
+from imlp.data import cifar, cifar_pickle
+from imlp.errors import DataError
+
+LAYOUTS = {"cifar10": files.small(cifar.CIFAR10, 20), "cifar100": files.small(cifar.CIFAR100, 200)}
+each = pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+versions = pytest.mark.parametrize("version", [PYTHON, BINARY], ids=["python", "binary"])
+
+
+@pytest.fixture
+def ten() -> cifar.Layout:
+    return LAYOUTS["cifar10"]
+
+
+def same(one: cifar.Arrays, other: cifar.Arrays) -> None:
+    assert one.keys() == other.keys()
+    for name in one:
+        np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+
+
+@each
+@versions
+def test_folder_and_archive_give_what_was_written(layout: cifar.Layout, version: int, tmp_path: Path) -> None:
+    arrays = files.contents(layout)
+    folder = files.write(layout, arrays, tmp_path, version)
+    same(cifar.read(folder, layout)[1], arrays)
+    same(cifar.read(files.write_archive(layout, arrays, tmp_path, version), layout)[1], arrays)
+
+
+@each
+def test_reads_what_torchvision_reads(layout: cifar.Layout, tmp_path: Path) -> None:
+    needs("accel")
+    import torchvision
+
+    folder = files.write(layout, files.contents(layout), tmp_path)
+    official = {"cifar10": torchvision.datasets.CIFAR10, "cifar100": torchvision.datasets.CIFAR100}[layout.name]
+    assert (official.base_folder, official.filename, official.tgz_md5) == (
+        layout.folders[PYTHON], layout.archive, layout.md5,
+    )  # fmt: skip
+    assert official.meta["filename"] == layout.meta
+
+    def checks(names: tuple[str, ...]) -> list[list[str]]:
+        return [[name, torchvision.datasets.utils.calculate_md5(folder / name)] for name in names]
+
+    meta = {**official.meta, "md5": checks((layout.meta,))[0][1]}
+    theirs = type(
+        "Pointed", (official,), {"train_list": checks(layout.train), "test_list": checks(layout.test), "meta": meta}
+    )
+    ours = cifar.dataset(layout, cifar.read(folder, layout)[1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", np.exceptions.VisibleDeprecationWarning)  # of dtypes pickled by Python 2
+        train, test = theirs(tmp_path, train=True), theirs(tmp_path, train=False)
+    for their, x, y in ((train, ours.x, ours.y), (test, ours.x_test, ours.y_test)):
+        np.testing.assert_array_equal(their.data.transpose(0, 3, 1, 2), x)
+        assert their.targets == y.tolist()
+    assert tuple(train.classes) == ours.classes
+
+
+def test_pickles_of_python_3_are_read_too(ten: cifar.Layout, tmp_path: Path) -> None:
+    arrays = files.contents(ten)
+    folder = files.write(ten, arrays, tmp_path)
+    for name in ten.python_files:
+        batch = cifar_pickle.unpickle((folder / name).read_bytes(), folder / name)
+        as_bytes = {
+            key.encode(): [e.encode() if isinstance(e, str) else e for e in entry] if isinstance(entry, list) else entry
+            for key, entry in batch.items()
+        }
+        (folder / name).write_bytes(pickle.dumps(as_bytes, protocol=2))
+    same(cifar.read(folder, ten)[1], arrays)
+
+
+def test_load_finds_every_form_by_name_and_by_path(
+    ten: cifar.Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(cifar.LAYOUTS, "cifar10", ten)
+    arrays = files.contents(ten)
+    digest = cifar.dataset(ten, arrays).digest
+    for version in (PYTHON, BINARY):
+        folder = files.write(ten, arrays, tmp_path / f"folder {version}", version)
+        archive = files.write_archive(ten, arrays, tmp_path / f"folder {version}" / "..", version)
+        assert data.load_data_set("cifar10", root=folder.parent).digest == digest
+        assert (
+            data.load_data_set(folder).digest
+            == data.load_data_set(folder.parent).digest
+            == data.load_data_set(archive).digest
+            == digest
+        )
+    (tmp_path / "archives").mkdir()
+    archive.rename(tmp_path / "archives" / archive.name)
+    assert data.load_data_set("cifar10", root=tmp_path / "archives").digest == digest
+
+
+def test_coarse_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    layout = LAYOUTS["cifar100"]
+    monkeypatch.setitem(cifar.LAYOUTS, "cifar100", layout)
+    arrays = files.contents(layout)
+    files.write(layout, arrays, tmp_path)
+    coarse, fine = (data.load_data_set("cifar100", root=tmp_path, labels=labels) for labels in ("coarse", "fine"))
+    assert (coarse.n_classes, fine.n_classes) == (20, 100)
+    np.testing.assert_array_equal(coarse.y, arrays["y_coarse"])
+    np.testing.assert_array_equal(fine.y_test, arrays["y_fine_test"])
+    with pytest.raises(DataError, match=r"cifar10 has no coarse labels"):
+        data.load_data_set("cifar10", root=tmp_path, labels="coarse")
+
+
+def test_full_size_is_what_the_names_promise(tmp_path: Path) -> None:
+    """No layout is changed here: 50,000 and 10,000 images, as in the real files."""
+    arrays = files.contents(cifar.CIFAR10)
+    files.write(cifar.CIFAR10, arrays, tmp_path, BINARY)
+    loaded = data.load_data_set("cifar10", root=tmp_path)
+    assert loaded.x.shape == (50_000, 3, 32, 32)
+    assert loaded.x_test.shape == (10_000, 3, 32, 32)
+    assert loaded.digest == cifar.dataset(cifar.CIFAR10, arrays).digest
+
+
+class Malice:
+    """Python's own reader would create a file when unpickling this."""
+
+    def __init__(self, target: Path):
+        self.target = target
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.system, (f"touch {self.target}",)
+
+
+def test_malicious_pickle_does_not_run_and_is_named(ten: cifar.Layout, tmp_path: Path) -> None:
+    folder, target = files.write(ten, files.contents(ten), tmp_path), tmp_path / "made by a pickle"
+    content = pickle.dumps({"data": Malice(Path("'" + str(target) + "'"))})
+    pickle.loads(content)
+    assert target.exists(), "the pickle is harmless, so this test would prove nothing"
+    target.unlink()
+    (folder / "data_batch_3").write_bytes(content)
+    with pytest.raises(DataError, match=r"data_batch_3 is refused or damaged: it asks for \w+\.system"):
+        cifar.read(folder, ten)
+    assert not target.exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "asked"),
+    [
+        (b"cbuiltins\neval\n(S'1'\ntR.", r"builtins\.eval"),
+        (b"cnumpy\nload\n(S'x'\ntR.", r"numpy\.load"),
+        (b"c_codecs\nencode\n(S'aaaa'\nS'zip'\ntR.", r"the codec 'zip'"),
+        (b"\x80\x04\x8c\x05numpy\x8c\x0cndarray.data\x93.", r"numpy\.ndarray\.data"),
+    ],
+)
+def test_other_names_in_pickles_are_refused(content: bytes, asked: str) -> None:
+    with pytest.raises(DataError, match=rf"batch is refused or damaged: it asks for {asked}"):
+        cifar_pickle.unpickle(content, Path("batch"))
+
+
+def test_a_pickle_of_something_else(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="holds a list, not a dict"):
+        cifar_pickle.unpickle(pickle.dumps([1]), tmp_path)
+
+
+def write(name: str, content: bytes) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_bytes(content)
+
+
+def cut(name: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:1000])
+
+
+def remove(name: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).unlink()
+
+
+def change(name: str, **entries: object) -> Callable[[Path], object]:
+    def harm(folder: Path) -> None:
+        batch = cifar_pickle.unpickle((folder / name).read_bytes(), folder)
+        (folder / name).write_bytes(files.python2_pickle({**batch, **entries}))
+
+    return harm
+
+
+def swap(one: str, other: str) -> Callable[[Path], object]:
+    def harm(folder: Path) -> None:
+        first, second = (folder / one).read_bytes(), (folder / other).read_bytes()
+        (folder / one).write_bytes(second)
+        (folder / other).write_bytes(first)
+
+    return harm
+
+
+FEW = np.zeros((19, 3072), np.uint8)
+DAMAGE = [
+    (PYTHON, cut("data_batch_2"), r"data_batch_2 is refused or damaged"),
+    (PYTHON, write("test_batch", b""), r"test_batch is refused or damaged: Ran out of input"),
+    (PYTHON, remove("data_batch_4"), r"has no data_batch_4: it is not a whole cifar10"),
+    (PYTHON, swap("data_batch_1", "data_batch_2"), r"data_batch_1 says that it is 'training batch 2 of 5'"),
+    (PYTHON, swap("data_batch_1", "test_batch"), r"data_batch_1 says that it is 'testing batch"),
+    (PYTHON, change("test_batch", data=FEW), r"test_batch: the images are uint8 \(19, 3072\), not uint8 \(20, 3072\)"),
+    (PYTHON, change("test_batch", data=[1, 2]), r"test_batch: the images are list, not uint8"),
+    (PYTHON, change("data_batch_5", labels=[0] * 19), r"data_batch_5: 'labels' is not a list of 20"),
+    (PYTHON, change("data_batch_5", labels=["cat"] * 20), r"data_batch_5: 'labels' is not a list of 20"),
+    (
+        PYTHON,
+        change("data_batch_5", labels=[0] * 19 + [10]),
+        r"data_batch_5: image 19 has the fine label 10, beyond 0 to 9",
+    ),
+    (PYTHON, change("data_batch_5", labels=[-1] * 20), r"data_batch_5: image 0 has the fine label -1"),
+    (PYTHON, change("data_batch_2", labels=[3] * 20), r"of class 3 in .*: a file is not the one that its name says"),
+    (PYTHON, change("batches.meta", label_names=["cat"]), r"batches.meta does not name the 10 classes"),
+    (BINARY, cut("data_batch_2.bin"), r"data_batch_2.bin has 1,000 bytes; 20 records of 3073 make 61,460"),
+    (BINARY, write("data_batch_2.bin", b"\x63" * 61_460), r"data_batch_2.bin: image 0 has the fine label 99"),
+    (BINARY, write("batches.meta.txt", b"cat\n"), r"batches.meta.txt does not name the 10 classes"),
+]
+
+
+@pytest.mark.parametrize(("version", "harm", "message"), DAMAGE, ids=[message[:40] for _, _, message in DAMAGE])
+def test_damage_is_named(
+    version: int, harm: Callable[[Path], object], message: str, ten: cifar.Layout, tmp_path: Path
+) -> None:
+    folder = files.write(ten, files.contents(ten), tmp_path, version)
+    cifar.read(folder, ten)
+    harm(folder)
+    with pytest.raises(DataError, match=message):
+        cifar.read(folder, ten)
+
+
+def test_cifar100_in_the_place_of_cifar10(ten: cifar.Layout, tmp_path: Path) -> None:
+    hundred = replace(LAYOUTS["cifar100"], train=ten.train, test=ten.test)
+    folder = files.write(hundred, files.contents(hundred), tmp_path, BINARY)
+    (folder / "batches.meta.txt").write_text("\n".join(map(str, range(10))))
+    with pytest.raises(DataError, match=r"data_batch_1.bin has 614,800 bytes; 20 records of 3073"):
+        cifar.read(folder, ten)
+
+
+def test_truncated_archive(ten: cifar.Layout, tmp_path: Path) -> None:
+    archive = files.write_archive(ten, files.contents(ten), tmp_path)
+    archive.write_bytes(archive.read_bytes()[: archive.stat().st_size // 2])
+    with pytest.raises(DataError, match=r"cifar-10-python.tar.gz is not a whole tar archive"):
+        cifar.read(archive, ten)
+
+
+def test_archive_that_is_none(tmp_path: Path) -> None:
+    (tmp_path / "a.tar.gz").write_bytes(b"<html>sign in</html>")
+    with pytest.raises(DataError, match=r"a.tar.gz is not a whole tar archive"):
+        data.load_data_set(tmp_path / "a.tar.gz")
+    files.write_tar(tmp_path / "b.tar.gz", {"readme": b"hello"})
+    with pytest.raises(DataError, match=r"b.tar.gz holds no CIFAR"):
+        data.load_data_set(tmp_path / "b.tar.gz")
+
+
+@pytest.mark.parametrize("name", ["../evil", "/tmp/evil", "a/../../evil", "..\\evil", "C:/evil"])
+def test_member_that_leaves_its_folder(name: str, ten: cifar.Layout, tmp_path: Path) -> None:
+    members = {
+        f"{ten.folders[0]}/{file}": content for file, content in files.python_files(ten, files.contents(ten)).items()
+    }
+    archive = files.write_tar(tmp_path / ten.archive, {**members, name: b"evil"})
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(DataError, match=r"has a member that leaves its folder: "):
+        cifar.read(archive, ten)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE])
+def test_member_that_is_a_link_or_a_device(kind: bytes, tmp_path: Path, ten: cifar.Layout) -> None:
+    with tarfile.open(tmp_path / ten.archive, "w:gz") as tar:
+        info = tarfile.TarInfo("cifar-10-batches-py/data_batch_1")
+        info.type, info.linkname = kind, "/etc/passwd"
+        tar.addfile(info)
+    with pytest.raises(DataError, match=r"a member that is a link or a device: 'cifar-10-batches-py/data_batch_1'"):
+        cifar.read(tmp_path / ten.archive, ten)
+
+
+def test_two_members_of_one_name(ten: cifar.Layout, tmp_path: Path) -> None:
+    files.write_tar(tmp_path / ten.archive, {"a/data_batch_1": b"", "b/data_batch_1": b""})
+    with pytest.raises(DataError, match=r"holds two files called data_batch_1"):
+        cifar.read(tmp_path / ten.archive, ten)
+
+
+def test_member_beyond_all_measure(ten: cifar.Layout, tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / ten.archive, "w:gz", compresslevel=1) as tar:
+        info = tarfile.TarInfo("cifar-10-batches-py/data_batch_1")
+        info.size = 2**40
+        tar.addfile(info)
+    with pytest.raises(DataError, match=r"has a member of 1,099,511,627,776 bytes"):
+        cifar.read(tmp_path / ten.archive, ten)

@@ -1,0 +1,211 @@
+"""`data list`, `data fetch`, `data verify`: what they print, what they write, and how they fail."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import cifar_files as files
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner, Result
+
+from imlp import data
+from imlp.cli import app
+from imlp.commands import console, progress
+from imlp.data import cifar, preview, shapes
+
+SOME = ["--train-size", "60", "--test-size", "20"]
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, ["data", *map(str, arguments)], env={"COLUMNS": "160"})
+
+
+@pytest.fixture
+def ten(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> cifar.Layout:
+    """A small CIFAR-10 under the real one's name, with its archive in `origin`."""
+    small = files.small(cifar.CIFAR10, 20)
+    (tmp_path / "origin").mkdir()
+    arrays = files.contents(small)
+    layout = files.known(small, files.write_archive(small, arrays, tmp_path / "origin"), arrays)
+    monkeypatch.setitem(cifar.LAYOUTS, "cifar10", layout)
+    return layout
+
+
+def test_list_shows_what_is_there(ten: cifar.Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console.out, "width", 200)
+    root = tmp_path / "root"
+    before = run("list", "--root", root)
+    assert before.exit_code == 0
+    assert "drawn when it is needed" in before.output
+    assert "not here: data fetch cifar10" in before.output
+    assert "10: airplane, automobile, bird" in before.output
+    assert run("fetch", "cifar10", "--url", (tmp_path / "origin").as_uri(), "--root", root).exit_code == 0
+    entries = {entry["name"]: entry for entry in json.loads(run("list", "--root", root, "--json").stdout)}
+    assert list(entries) == ["shapes", "cifar10", "cifar100"]
+    assert entries["cifar10"]["path"] == str(root / "cifar10.npz")
+    assert entries["cifar10"]["bytes"] == (root / "cifar10.npz").stat().st_size
+    assert entries["cifar10"]["classes"] == [f"fine_{i}" for i in range(10)]
+    assert (entries["cifar10"]["train"], entries["cifar10"]["test"]) == (100, 20)
+    assert entries["cifar100"]["path"] is None
+    assert entries["shapes"]["classes"] == list(shapes.GLYPHS)
+
+
+def test_names_of_cifar100_come_from_its_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    layout = files.small(cifar.CIFAR100, 200)
+    arrays = files.contents(layout)
+    archive = files.write_archive(layout, arrays, tmp_path)
+    monkeypatch.setitem(cifar.LAYOUTS, "cifar100", files.known(layout, archive, arrays))
+    assert run("fetch", "cifar100", "--root", tmp_path).exit_code == 0
+    assert not archive.exists(), "what is in the cache need not be kept twice"
+    hundred = json.loads(run("list", "--root", tmp_path, "--json").stdout)[2]
+    assert hundred["classes"] == [f"fine_{i}" for i in range(100)]
+    coarse = json.loads(run("list", "cifar100", "--labels", "coarse", "--root", tmp_path, "--json").stdout)
+    assert coarse["classes"] == [f"coarse_{i}" for i in range(20)]
+
+
+def test_list_of_one_set(tmp_path: Path) -> None:
+    facts = json.loads(run("list", "shapes", *SOME, "--root", tmp_path, "--json").stdout)
+    loaded = data.load_data_set("shapes", root=tmp_path, train_size=60, test_size=20)
+    assert facts["sha256"] == loaded.digest
+    assert facts["mean"] == loaded.mean.tolist()
+    assert sum(facts["train_counts"]) == facts["train"] == 60
+    shown = run("list", "shapes", *SOME, "--root", tmp_path).output
+    assert "ring, frame, diamond" in shown
+    assert "60 for training" in shown
+
+
+@pytest.mark.parametrize("augment", ["none", "pad", "pad-mean", "resized"])
+def test_preview(augment: str, tmp_path: Path) -> None:
+    picture = tmp_path / "shapes.png"
+    done = run("list", *SOME, "--root", tmp_path, "--preview", picture, "--augment", augment)
+    assert done.exit_code == 0, done.output
+    assert f"drawn: {picture}" in done.output
+    pixels = np.asarray(Image.open(picture).convert("RGB"))
+    assert pixels.shape[1] > 1200
+    assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 1000
+
+
+def test_preview_shows_these_images_with_these_names(tmp_path: Path) -> None:
+    loaded = data.load_data_set("shapes", root=tmp_path, train_size=60, test_size=20)
+    figure = preview.figure(loaded)
+    (axes,) = figure.axes
+    names = [text.get_text() for text in axes.texts if text.get_text()]
+    assert names == list(loaded.classes)
+    canvas = axes.images[0].get_array()
+    gap = 2
+    for column, label in enumerate(range(10)):
+        first = loaded.x[np.flatnonzero(loaded.y == label)[0]].transpose(1, 2, 0) / 255
+        x = column * (32 + gap) + gap
+        np.testing.assert_allclose(canvas[gap : gap + 32, x : x + 32], first, atol=1e-6)
+
+
+def test_preview_of_many_classes_names_every_image(tmp_path: Path) -> None:
+    layout = files.small(cifar.CIFAR100, 200)
+    loaded = cifar.dataset(layout, files.contents(layout))
+    figure = preview.figure(loaded)
+    names = [text.get_text() for text in figure.axes[0].texts if text.get_text()]
+    assert names == [f"fine {i}" for i in range(100)]
+    assert len(preview.figure(loaded, augment="pad").axes[0].texts) == 6 + 10
+
+
+def test_fetch_says_where_from_and_where_to(ten: cifar.Layout, tmp_path: Path) -> None:
+    url = (tmp_path / "origin").as_uri()
+    first = run("fetch", "cifar10", "--url", url, "--root", tmp_path / "root")
+    assert first.exit_code == 0
+    assert f"cifar10: from url {url}/cifar-10-python.tar.gz, {tmp_path}/root/cifar10.npz (" in first.stdout
+    again = json.loads(run("fetch", "cifar10", "--root", tmp_path / "root", "--json").stdout)
+    assert again["source"] is None
+    drawn = json.loads(run("fetch", "shapes", "--root", tmp_path / "root", "--json").stdout)
+    assert drawn["source"] == "drawn"
+    assert Path(drawn["path"]).stat().st_size == drawn["bytes"]
+
+
+def test_verify_tells_good_from_bad(ten: cifar.Layout, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    run("fetch", "cifar10", "--url", (tmp_path / "origin").as_uri(), "--root", root)
+    good = run("verify", "cifar10", "--root", root, "--json")
+    assert good.exit_code == 0
+    assert json.loads(good.stdout)[0]["sha256"] == ten.sha256
+
+    cached = root / "cifar10.npz"
+    with np.load(cached) as file:
+        arrays = dict(file)
+    arrays["x"][7, 0, 0, 0] ^= 1
+    np.savez(cached, **arrays)
+    changed = run("verify", "cifar10", "--root", root)
+    assert changed.exit_code == 1
+    assert "BAD" in changed.stdout
+    assert "not the original" in changed.stdout
+
+    cached.write_bytes(cached.read_bytes()[:10_000])
+    damaged = run("verify", "cifar10", "--root", root, "--json")
+    assert damaged.exit_code == 1
+    assert "is damaged" in json.loads(damaged.stdout)[0]["why"]
+    assert run("verify", "cifar100", "--root", root).exit_code == 1
+
+
+def test_verify_draws_shapes_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shapes, "TRAIN_SIZE", 60)
+    monkeypatch.setattr(shapes, "TEST_SIZE", 20)
+    assert run("verify", "--root", tmp_path).exit_code == 0
+    (cached,) = tmp_path.iterdir()
+    with np.load(cached) as file:
+        arrays = dict(file)
+    arrays["y_test"] = arrays["y_test"][::-1].copy()
+    np.savez(cached, **arrays)
+    assert run("verify", "--root", tmp_path).exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["fetch", "imagenet"], "'imagenet' is not a data set that can be fetched; name shapes, cifar10, cifar100"),
+        (["fetch", "cifar10", "--url", "gopher://x"], "is not a URL that can be fetched"),
+        (["list", "no/such/folder"], "no data set and no file or folder called 'no/such/folder'"),
+        (["list", "cifar10"], "cifar10 is not in"),
+        (["list", "shapes", "--preview", "picture.bmp"], "does not end in a known type"),
+        (["list", "shapes", "--train-size", "0"], "--train-size is 0"),
+    ],
+)
+def test_errors_are_one_line_and_exit_2(arguments: list[str], message: str, tmp_path: Path) -> None:
+    cli = Path(__file__).parents[2] / "cli.py"
+    command = [sys.executable, str(cli), "data", *arguments, "--root", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_progress_without_a_terminal_is_a_line_now_and_then(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
+    with progress.watched() as show:
+        for now in range(12):
+            show("fetching", now, 12)
+        show("npm pack", 0, None)
+    printed = capsys.readouterr()
+    assert printed.err.splitlines() == ["fetching 41 %", "fetching 83 %", "npm pack"]
+    assert printed.out == ""
+    with progress.watched(quiet=True) as show:
+        show("npm pack", 0, None)
+    assert capsys.readouterr().err == ""
+
+
+def test_progress_on_a_terminal_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rich.console import Console
+
+    console = Console(force_terminal=True, width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    monkeypatch.setattr(progress, "err", console)
+    with progress.watched() as show:
+        show("fetching", 30, 100)
+        show("fetching", 60, 100)
+        show("npm pack", 0, None)
+    console.file.close()
+    assert "npm pack" in console.export_text()

@@ -1,0 +1,72 @@
+"""`findings.toml`, which is written by hand, is checked when it is read."""
+
+import re
+import shutil
+from pathlib import Path
+
+import build
+import pytest
+from results_page import page
+from typer.testing import CliRunner
+
+from imlp.errors import ConfigError
+
+FINDING = """
+missing = "much"
+reading = "this"
+
+[[findings]]
+says = "a little is worse"
+figure = "figure2.png"
+rests = [{ record = "r", claim = "c", verdict = "holds" }]
+
+[records.r]
+title = "t"
+commit = "c"
+commits = { a = "b" }
+note = "n"
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('missing = "much"', "missing = 5"),
+        ('reading = "this"', "reading = ['a']"),
+        ('reading = "this"', "readings = 'x'"),
+        ("[[findings]]", "[findings]"),
+        ('says = "a little is worse"', ""),
+        ('says = "a little is worse"', "says = 5"),
+        ('figure = "figure2.png"', "figure = 5"),
+        ('figure = "figure2.png"', 'figure = "a"\nfigures = 1'),
+        ('figure = "figure2.png"', 'figure = "a"\nmore = 1'),
+        ('figure = "figure2.png"', 'figure = "a"\nalt = []'),
+        ('rests = [{ record = "r", claim = "c", verdict = "holds" }]', "rests = 5"),
+        ('rests = [{ record = "r", claim = "c", verdict = "holds" }]', "rests = [5]"),
+        ('rests = [{ record = "r", claim = "c", verdict = "holds" }]', "rests = []"),
+        ('record = "r", ', ""),
+        ('verdict = "holds"', "verdict = 1"),
+        ('claim = "c", ', "claim = [], "),
+        ("[records.r]", "[records]"),
+        ("[records.r]", "[[records]]"),
+        ('title = "t"', "title = 3"),
+        ('commits = { a = "b" }', "commits = 3"),
+        ('commits = { a = "b" }', "commits = { a = 3 }"),
+        ('note = "n"', "notes = 'n'"),
+    ],
+    ids=lambda text: text[:30],
+)
+def test_findings_that_are_not_what_they_should_be(old, new, tmp_path):
+    assert old in FINDING
+    (tmp_path / "findings.toml").write_text(FINDING.replace(old, new, 1))
+    with pytest.raises(ConfigError, match=re.escape("findings.toml")):
+        page(tmp_path, [])
+
+
+def test_the_findings_of_a_record_are_refused_in_one_line(tmp_path):
+    root = Path(__file__).parents[2] / "results" / "decay"
+    shutil.copytree(root, tmp_path / "decay")
+    (tmp_path / "findings.toml").write_text("records = 5\n")
+    result = CliRunner().invoke(build.app, ["--folder", str(tmp_path)])
+    assert result.exit_code == 2, (result.output, result.exception)
+    assert re.search("findings.toml: 'records' cannot be 5", result.stderr)

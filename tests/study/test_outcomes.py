@@ -1,0 +1,77 @@
+"""`experiment.json` and `search.json`: every key that is needed is asked for by its name."""
+
+import copy
+import dataclasses
+import json
+
+import pytest
+
+from imlp.errors import RunError
+from imlp.study.outcomes import (
+    ArmName,
+    Choice,
+    Final,
+    HeldOut,
+    Outcome,
+    OutcomeRow,
+    PaperPoint,
+    SearchOutcome,
+    SeedScores,
+    Trial,
+    TrialLane,
+    Verdict,
+    read_outcome,
+    read_search,
+)  # fmt: skip
+
+OUTCOME = Outcome(
+    "figure2", "Figure 2", "Is there a V?", "smoke", "python cli.py reproduce figure2", [ArmName("CNN pair", "0")],
+    [OutcomeRow("CNN pair", "S-CNN", 60.0, None, 1, 62.6, 1.2, -2.6, [59.0, 61.0])],
+    [Verdict("it rises", "holds", "it does")], [PaperPoint("CNN pair", "S-CNN", None, 62.6, 1.2)], "on shapes",
+)  # fmt: skip
+SEARCH = SearchOutcome(
+    "alpha", "step", "cnn", "shapes", 2, 0, HeldOut(0.1, 100, 1000), 60.0,
+    [Trial(0, "alpha 1", TrialLane("step"), "constant", {"all layers": 1.0}, "complete", [50.0], 50.0, ["batch0", 0])],
+    {"alpha": 1.0}, Choice(0, "alpha 1", {}, 50.0, {"conv1": "1"}),
+    [Final("alpha 1", None, 50.0, SeedScores(51.0, None, 1, {"0": 51.0}))],
+)  # fmt: skip
+OPTIONAL = {"lacking", "table.interval"}
+FREE = {"trials.alphas.all layers", "importances.alpha", "chosen.alpha.conv1", "final.test.by_seed.0"}  # any name
+
+
+def without_each_key(value, path=()):
+    """The value without one of its keys, for each of them; of a list only the last item is tried."""
+    if isinstance(value, dict):
+        for key in value:
+            yield ".".join((*path, key)), {k: v for k, v in value.items() if k != key}
+            yield from ((name, value | {key: inner}) for name, inner in without_each_key(value[key], (*path, key)))
+    elif isinstance(value, list) and value:
+        yield from ((name, [*value[:-1], inner]) for name, inner in without_each_key(value[-1], path))
+
+
+@pytest.mark.parametrize(("record", "read"), [(OUTCOME, read_outcome), (SEARCH, read_search)])
+def test_it_is_read_as_it_was_written_and_refused_without_any_of_its_keys(record, read, tmp_path):
+    path, content = tmp_path / "file.json", dataclasses.asdict(record)
+    path.write_text(json.dumps(content))
+    assert read(path) == record
+    names = set()
+    for name, broken in without_each_key(copy.deepcopy(content)):
+        names.add(name)
+        path.write_text(json.dumps(broken))
+        if name in OPTIONAL | FREE:
+            read(path)
+            continue
+        with pytest.raises(RunError, match=r"file\.json.* is missing") as error:
+            read(path)
+        assert name.split(".")[-1] in str(error.value)
+    assert len(names) > 20
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("arms", {}), ("table", [3]), ("title", None), ("verdicts", [{"claim": 1}])]
+)
+def test_a_value_of_another_type_is_refused(key, value, tmp_path):
+    path = tmp_path / "experiment.json"
+    path.write_text(json.dumps(dataclasses.asdict(OUTCOME) | {key: value}))
+    with pytest.raises(RunError, match=key):
+        read_outcome(path)
