@@ -35,7 +35,7 @@ SEARCH = SearchOutcome(
     {"alpha": 1.0}, Choice(0, "alpha 1", {}, 50.0, {"conv1": "1"}),
     [Final("alpha 1", None, 50.0, SeedScores(51.0, None, 1, {"0": 51.0}))],
 )  # fmt: skip
-OPTIONAL = {"lacking", "table.interval"}
+OPTIONAL = {"lacking", "table.interval", "verdicts.missing"}
 FREE = {"trials.alphas.all layers", "importances.alpha", "chosen.alpha.conv1", "final.test.by_seed.0"}  # any name
 
 
