@@ -1,7 +1,7 @@
 """The interface that both backends implement, and the way to get one by name.
 
 A backend is a module: `imlp.reference` (NumPy and SciPy, float64, made to be read) or `imlp.accel` (PyTorch, made
-to be fast). `imlp.nn.verbs` has the same verbs for PyTorch models of others. The trainer only knows the verbs below.
+to be fast). The trainer only knows the verbs below, which `imlp.train.modules` has for PyTorch models of others.
 Each backend says that it implements them, so mypy compares every type (and a test the names of the parameters).
 """
 
@@ -123,10 +123,10 @@ def backend(name: str) -> Backend[Any]:
     >>> backend("reference").matrix(Transpose(2, 3)).shape
     (6, 6)
     """
-    if name not in (*NAMES, "nn"):
+    if name not in NAMES:
         raise BackendError(f"unknown backend {name!r}", f"the known ones are {' and '.join(NAMES)}")
     try:
-        return import_module("imlp.nn.verbs" if name == "nn" else f"imlp.{name}")
+        return import_module(f"imlp.{name}")
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "imlp":
             raise

@@ -107,7 +107,7 @@ class Network:
     classes: int
     body: tuple[Operation, ...]
 
-    verbs: ClassVar[str | None] = None  # networks of other kinds have verbs of their own
+    is_module: ClassVar[bool] = False  # a PyTorch model, which answers as a network does
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "body", tuple(self.body))

@@ -101,11 +101,11 @@ def couple(
         raise ModuleError(f"coupling {way.name!r} makes no layer of parts", "use pathway or gate, or a Branching")
     inner = unwrapped(model)
     for name, pair in pairs(model, prior, layers).items():
-        if pair.own is None:
+        if pair.prior is None:
             raise ModuleError(f"coupling {way.name!r} needs a prior", "give the module that was densified")
         parent, _, own = name.rpartition(".")
-        computed = {id(own): own.detach() for own in vars(pair.own).values() if isinstance(own, Tensor)}
-        own_copy = copy.deepcopy(pair.own, computed)  # torch copies no tensor that autograd has made
+        computed = {id(own): own.detach() for own in vars(pair.prior).values() if isinstance(own, Tensor)}
+        own_copy = copy.deepcopy(pair.prior, computed)  # torch copies no tensor that autograd has made
         made = Branches(pair.dense, own_copy, way)
         setattr(inner.get_submodule(parent), own, made)
     return model

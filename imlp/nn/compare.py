@@ -98,7 +98,7 @@ def verify(model: nn.Module, prior: nn.Module, x: Tensor, *, layers: Layers = No
         given, dense = next(iter((*args, *kwargs.values()))), chosen[name].dense
         table[name] = _difference(dense(given.to(dense.weight)), result)
 
-    watched = [(name, pair.own) for name, pair in chosen.items() if pair.own is not None]
+    watched = [(name, pair.prior) for name, pair in chosen.items() if pair.prior is not None]
     hooks = [own.register_forward_hook(partial(compare, name), with_kwargs=True) for name, own in watched]
     try:
         with undisturbed(model, prior):

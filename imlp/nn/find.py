@@ -22,7 +22,7 @@ from torch.nn.utils.weight_norm import WeightNorm
 from imlp import checks
 from imlp.errors import ImlpError, ModuleError
 from imlp.nn.choice import Layers, choose
-from imlp.nn.same import UnevenConv
+from imlp.nn.uneven import UnevenConv
 from imlp.nn.watch import Calls, Watch, copied, in_a_line
 from imlp.nn.weights import tie_of, ties
 from imlp.spec import Conv, Shape, Shared, Spec

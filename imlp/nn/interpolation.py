@@ -74,7 +74,7 @@ class Interpolation:
         self.pairs = pairs(*self._given)
         self._refuse_what_cannot_be_mixed()
         self.calls = 0
-        own = {name: pair.dense if pair.own is None else pair.own for name, pair in self.pairs.items()}
+        own = {name: pair.dense if pair.prior is None else pair.prior for name, pair in self.pairs.items()}
         self._alphas = {name: given for name, given in self._by_layer(alpha, own).items() if given is not None}
         if alpha_sharing is not None and "alpha_sharing" not in self.coupling.knobs:
             raise ModuleError(f"alpha_sharing is for the coupling self, not {self.coupling.name}", "leave it out")
@@ -119,8 +119,8 @@ class Interpolation:
     def _move(self, pair: Pair, move: Move) -> None:
         dense = pair.dense
         small: tuple[Any, Any] = (None, None)
-        if pair.own is not None and move.coupling.needs_prior:
-            small = prior_numbers(pair.own, dense.spec, like=dense.weight)
+        if pair.prior is not None and move.coupling.needs_prior:
+            small = prior_numbers(pair.prior, dense.spec, like=dense.weight)
         mixed = [dense.weight, dense.bias if move.biases else None]
         for part, parameter, own in zip(("weight", "bias"), mixed, small, strict=True):
             if parameter is not None:

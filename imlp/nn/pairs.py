@@ -22,7 +22,7 @@ class Pair(NamedTuple):
     """A dense layer, and the prior's layer of the same name (None: there is no prior)."""
 
     dense: Dense
-    own: nn.Module | None
+    prior: nn.Module | None
 
 
 def pairs(model: nn.Module, prior: nn.Module | None, layers: Layers = None) -> dict[str, Pair]:

@@ -60,7 +60,7 @@ def _corners(run: Run, prior: str, saved: SavedWeights) -> tuple[Layer, Corners]
     found = {run.lanes[lane].title: saved.of_lane(lane, layer, rows)[:, columns] for lane in saved.lanes}
     if run.config.needs_prior:
         found[prior] = saved.of_prior(layer, rows)[:, columns]
-    if saved.network.verbs is None:  # a PyTorch model draws its own
+    if not saved.network.is_module:  # a PyTorch model draws its own
         first = network_parameters(saved.network, dense=True, seed=run.config.seed)[f"{layer.name}.weight"]
         found["before training"] = first[rows, columns]
     return layer, found

@@ -213,7 +213,7 @@ class Config:
         get_backend("accel")  # it names what is missing
         if self.products != "full":
             raise ConfigError(f"products is {self.products} with a PyTorch model", "leave it out")
-        from imlp.nn.network import module_network
+        from imlp.train.module_network import module_network
 
         reference = f"{found.place}:{found.name}"
         network: Any = module_network(reference, image, classes, self.options, self.densify)

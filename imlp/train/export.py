@@ -72,7 +72,7 @@ def parameters(
     own = {name: array[index] for name, array in _own(arrays, "lanes/").items()}
     own = _added_up(made, own, config.lanes[int(lane)].branch(made))
     first = made.operations(dense=True)[0]
-    if made.verbs is not None or not isinstance(first, Layer):  # of a PyTorch model nobody knows what comes first
+    if made.is_module or not isinstance(first, Layer):  # of a PyTorch model nobody knows what comes first
         return made, {**own, **statistics}
     pixels = made.image[1] * made.image[2]
     mean, std = (np.repeat(np.array(state[name]), pixels) for name in ("mean", "std"))  # (M_in,)
@@ -104,7 +104,7 @@ def _check_arrays(
 
 def _added_up(network: Network, own: dict[str, np.ndarray], branch: Branch | None) -> dict[str, np.ndarray]:
     """A lane whose layers are made of parts as the MLP that it is."""
-    found = {name: array for name, array in own.items() if name in network.shapes(dense=True) or network.verbs}
+    found = {name: array for name, array in own.items() if name in network.shapes(dense=True) or network.is_module}
     for layer in branch.layers if branch else ():
         for part, made in zip(("weight", "bias"), made_of(network.layer(layer), own, branch), strict=True):
             if made is not None:
@@ -133,7 +133,7 @@ def load(run: str | Path, lane: int = 0, network: str | None = None, coupling: s
     if isinstance(lane, str):
         raise ConfigError(f"lane is {lane!r}", "give a lane's number; the prior can be exported as arrays")
     made, own = parameters(run, lane, network, coupling)
-    if made.verbs is not None:
+    if made.is_module:
         own_module: torch.nn.Module = made.trained(own, dense=True)  # type: ignore[attr-defined]
         return own_module.eval()
     attributes = _attributes(made)

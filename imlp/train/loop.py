@@ -47,10 +47,14 @@ class Trainer:
         self.config, self.data, self.folder, self.callbacks = config, data, folder, list(callbacks)
         self.network = config.make_network(data.image, data.n_classes)
         self.interpolation = LaneInterpolation(self.network, config.lanes, config.epochs)
-        self.backend = get_backend(self.network.verbs or config.backend)
-        if self.network.verbs is not None and config.backend != "accel":
-            problem = f"backend is {config.backend!r}, but {config.network} is a PyTorch model"
-            raise ConfigError(problem, "use accel")
+        self.backend = get_backend(config.backend)
+        if self.network.is_module:
+            if config.backend != "accel":
+                problem = f"backend is {config.backend!r}, but {config.network} is a PyTorch model"
+                raise ConfigError(problem, "use accel")
+            from imlp.train import modules
+
+            self.backend = modules
         self.device = machine.device(config.backend, config.device, config.dtype)
         self.dtype = "float64" if config.backend == "reference" else config.dtype
         place = {"device": self.device, "dtype": self.dtype}

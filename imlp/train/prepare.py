@@ -62,7 +62,7 @@ def check_network(trainer: Trainer) -> Checked:
     with trainer.backend.computing(**config.machine_settings):
         error = max(max(verify.layer_errors(spec, **options).values()) for spec in specs)
         own: Any = trainer.network
-        if own.verbs is not None:  # each layer of a PyTorch model against its matrix
+        if own.is_module:  # each layer of a PyTorch model against its matrix
             error = max(error, own.reference_error())
     if error > verify.TOLERANCE[dtype]:
         raise RunError(f"accel differs from the reference by {error:.1e} on this machine", "see: python cli.py verify")

@@ -4,10 +4,10 @@ import copy
 import math
 import re
 
-import models
 import numpy as np
 import pytest
 import torch
+import torch_models
 from conftest import needs
 from torch import nn
 from torch.nn.utils import parametrizations, parametrize, prune
@@ -138,7 +138,7 @@ def test_training_the_cnn_pair_as_modules_is_training_it_with_accel():
     options = {"seed": 1, "dtype": "float64"}
     small, lanes = accel.init(network, dense=False, **options), accel.init(network, dense=True, lanes=1, **options)
 
-    prior = models.cnn((3, 8, 8), 5).double()
+    prior = torch_models.cnn((3, 8, 8), 5).double()
     model = imlp.nn.densify(prior, (3, 8, 8))
     prior.load_state_dict(
         {name: torch.tensor(array) for name, array in accel.export(small).items() if "optimizer" not in name}

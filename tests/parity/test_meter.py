@@ -19,7 +19,7 @@ from pins import DTYPES, Numbers, assert_same  # noqa: E402
 
 from imlp import accel  # noqa: E402
 from imlp.accel import meter  # noqa: E402
-from imlp.nn.same import UnevenConv  # noqa: E402
+from imlp.nn.uneven import UnevenConv  # noqa: E402
 
 FITTED = [spec for spec in [*SPECS, *OUTSIDE] if spec.parameters]
 EXACT = 1e-12

@@ -45,9 +45,9 @@ from imlp.errors import ArrayError, BackendError, NonFiniteError
 from imlp.model import Model, batch_fits, exported, lanes_fit, loaded, refuse_non_finite, shapes_of
 from imlp.model.mixing import move_lane, prepare
 from imlp.nn.branches import of_parts
-from imlp.nn.network import SEED, ModuleNetwork, stream
 from imlp.optimizers import ADAM, Optimizer
 from imlp.spec import Spec
+from imlp.train.module_network import SEED, ModuleNetwork, stream
 
 __all__ = [
     "adjoint", "adjoint_bias", "apply", "batch", "computing", "describe", "evaluate", "expand_bias", "export",
@@ -356,7 +356,7 @@ def _dtype(dtype: Any) -> torch.dtype:
 
 
 if TYPE_CHECKING:  # mypy compares this module with the interface
-    import imlp.nn.verbs
+    import imlp.train.modules
     from imlp.backend import Backend
 
-    _implements: Backend[Tensor] = imlp.nn.verbs
+    _implements: Backend[Tensor] = imlp.train.modules

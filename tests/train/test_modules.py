@@ -25,7 +25,7 @@ from imlp.train.run_folder import RunFolder
 
 needs("accel")
 
-ROOT, MODELS = Path(__file__).parents[2], Path(__file__).with_name("models.py")
+ROOT, MODELS = Path(__file__).parents[2], Path(__file__).parents[1] / "torch_models.py"
 LANES = tiny.lanes(0, ("0.3", {"every": "3"}), "decay:0.5:2", (1, {"mode": "add"}))
 NETWORKS = ["batchnorm", "vit"]
 
@@ -298,7 +298,7 @@ def test_sweep_on_one_prior_in_groups_and_search(bars, tmp_path):
 
     assert rows("whole") == rows("groups")
     found = json.loads(run("search", *own, "--trials", "2", "--out", "search", "--json", "--validation", "0.3"))
-    assert found["network"].endswith("models.py:batchnorm")
+    assert found["network"].endswith("torch_models.py:batchnorm")
 
 
 def test_only_some_layers_become_dense(tmp_path):

@@ -35,7 +35,7 @@ class ModuleNetwork:
     `layers` are those that become dense, in the order of the forward pass.
     """
 
-    verbs: ClassVar[str] = "nn"
+    is_module: ClassVar[bool] = True
 
     def __init__(self, name: str, image: Shape, build: Callable[..., nn.Module], densify: tuple[str, ...]):
         self.name, self.image, self._build = name, image, build
