@@ -25,7 +25,6 @@ LEFT = 2e-5  # where alpha 0 stands on a logarithmic axis
 NO_DECAY = 2e-7  # and where a weight decay of 0 does
 CELLS = 384  # a larger matrix is counted into at most this many cells per side
 PART_COLORS = {"shared": "#2b6cb0", "local": "#90cdf4", "outside": "#e2e8f0"}  # of the bias meter
-UNKNOWN = "local or outside"
 
 
 def matrix_figure(matrix: sparse.csr_array, spec: Spec, title: str) -> Figure:
@@ -136,10 +135,7 @@ def meter_figure(meters: Meters, title: str) -> Figure:
 
 
 def draw_meters(figure: Figure | SubFigure, meters: Meters, *, columns: int = 3) -> None:
-    """Stacked bars: a panel for a random matrix and each model, a bar for each layer, its parts from left to right.
-
-    What runs of older versions do not tell apart is hatched.
-    """
+    """Stacked bars: a panel for a random matrix and each model, a bar for each layer, its parts from left to right."""
     first = next(iter(meters.values()))
     random = {layer: {part: own.get(f"random_{part}") for part in PARTS} for layer, own in first.items()}
     panels = {"random matrix": random, **meters}
@@ -151,8 +147,6 @@ def draw_meters(figure: Figure | SubFigure, meters: Meters, *, columns: int = 3)
             shares = np.array([own.get(part) or 0 for own in layers.values()])
             axes.barh(places, shares, left=left, color=colour, label=part)
             left += shares
-        if (left < 0.999).any():
-            axes.barh(places, 1 - left, left=left, color="white", edgecolor="#a0aec0", hatch="//", label=UNKNOWN)
         axes.set_yticks(places, layers, fontsize=8)
         axes.set(xlim=(0, 1), xticks=(0, 0.5, 1), ylim=(len(layers) - 0.5, -0.5))
         axes.set_title(title, fontsize=8)

@@ -13,7 +13,7 @@ from strategies import PAPER, SPECS, specs
 from imlp import reference
 from imlp.errors import SpecError
 from imlp.look.explain import PAPER as APPENDICES
-from imlp.look.explain import axis_names, columns, entry, explain, in_shape, out_shape, place, unravel
+from imlp.look.explain import axis_names, columns, entry, explain, in_shape, out_shape, place
 from imlp.spec import Chain, Conv, Patchify, Shared, Transpose
 
 
@@ -127,10 +127,6 @@ def test_a_zero_says_why(spec, i, j, reason):
 def test_an_entry_that_is_not_there(i, j, message):
     with pytest.raises(SpecError, match=message):
         explain(Transpose(2, 2), i, j)
-
-
-def test_unravel_is_numpys():
-    assert unravel(23, (2, 3, 4)) == (1, 2, 3)
 
 
 def added_up(found, weight):

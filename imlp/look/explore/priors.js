@@ -214,7 +214,7 @@ function coupled(coupling, W, prior, pattern, alpha) {
 
 const matrix = (spec, weight) => Float64Array.from(pattern(spec), (k) => (k < 0 ? 0 : weight ? weight[k] : 1));
 
-// --- The derivation of entry (i, j), step by step; the same steps as imlp/explain.py
+// --- The derivation of entry (i, j), step by step; the same steps as imlp/look/derivation.py
 
 function walker(part, steps, symbols) {
   const walk = (name, meaning, formula, value) => {

@@ -1,7 +1,7 @@
 """One entry of a prior's matrix, derived step by step: which output, input and kernel tap it joins, or why it is zero.
 
-Integers only: no arrays, no backend. The steps are data: the terminal prints them, and a test compares them
-with those of the teaching page (`imlp/explore/priors.js`), which derives them by itself.
+The steps are data: the terminal prints them, and a test compares them with those of the teaching page
+(`imlp/look/explore/priors.js`), which derives them by itself. The entries of a noun from outside come from its matrix.
 
 In a product of matrices an entry is found from both sides: a permutation left of the weight moves the row `i` to the
 `i'` where it has its one; a permutation right of it moves the column `j` to the `j'` that has its one there.
@@ -17,19 +17,16 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from imlp.errors import SpecError
-from imlp.look.explain import cores, permutations
-from imlp.look.explain.steps import DerivationStep, Steps, Term, unravel
+from imlp.look.derivation import DerivationStep, Steps, Term, shared, source, target, window
 from imlp.spec import Chain, Conv, Local, Patchify, Shape, Shared, Spec, Transpose
 
 OUTSIDE = "not in the paper"
 PAPER = {"W_F": "appendix A", "W_L": OUTSIDE, "P": "appendix B.1.1", "T": "appendix B.1.2", "W~": "appendix B.2"}
 SYMBOLS: dict[type[Spec], str] = {Conv: "W_F", Local: "W_L", Patchify: "P", Transpose: "T", Shared: "W~"}
-CORES: dict[type[Spec], tuple[Any, Any]] = {  # how to derive an entry, and which columns a row fills
-    Conv: (cores.window, cores.window_columns),
-    Local: (cores.window, cores.window_columns),
-    Shared: (cores.shared, cores.shared_columns),
-}
+DERIVATIONS: dict[type[Spec], Any] = {Conv: window, Local: window, Shared: shared}  # of nouns with parameters
 AXES = {
     1: ("number",),
     2: ("row", "column"),
@@ -58,61 +55,91 @@ class Derivation:
 
 def explain(spec: Spec, i: int, j: int) -> Derivation:
     """How entry `(i, j)` of the matrix of `spec` comes about."""
-    for what, index, size in zip(("row", "column"), (i, j), spec.matrix_shape, strict=True):
-        if not 0 <= index < size:
-            raise SpecError(f"the matrix has no {what} {index}", f"give a {what} from 0 to {size - 1}")
+    _check_index("row", i, spec.matrix_shape[0])
+    _check_index("column", j, spec.matrix_shape[1])
     steps: Steps = []
     before, core, after = _parts(spec)
     row, column, name_i, name_j = i, j, "i", "j"
     for part in reversed(after):
-        row, name_i = permutations.source(part, row, name_i, steps), name_i + "'"
+        row, name_i = source(part, row, name_i, steps), name_i + "'"
     for part in before:
-        column, name_j = permutations.target(part, column, name_j, steps), name_j + "'"
+        column, name_j = target(part, column, name_j, steps), name_j + "'"
     tap: Shape | None
     terms: tuple[Term, ...] = ()
     if core is None:
         tap = () if row == j else None
         conclusion = f"1, for {name_i} = j = {j}" if row == j else f"0, for {name_i} = {row} is not j = {j}"
-    elif type(core) in CORES:
-        tap, conclusion = CORES[type(core)][0](core, row, column, name_i, name_j, steps)
+    elif type(core) in DERIVATIONS:
+        tap, conclusion = DERIVATIONS[type(core)](core, row, column, name_i, name_j, steps)
         terms = () if tap is None else (Term("weight", tap, 1.0),)
+    elif core.parameters and core.linear:
+        terms = _terms(core, row, column)
+        tap = terms[0].place if len(terms) == 1 else () if terms else None
+        conclusion = " + ".join(map(str, terms)) or _unreached(core)
     else:
-        from imlp.look.explain import default  # it needs the reference, which takes a while to import
-
-        terms, tap, conclusion = default.entry(core, row, column)
-    output, input = unravel(i, out_shape(spec)), unravel(j, in_shape(spec))
+        tap, conclusion = _constant(core, row, column)
+    output, input = _place(i, out_shape(spec)), _place(j, in_shape(spec))
     return Derivation(i, j, output, input, tuple(steps), tap, conclusion, terms)
 
 
+def _terms(spec: Spec, i: int, j: int) -> tuple[Term, ...]:
+    """What entry `(i, j)` of a matrix that is linear in its parameters adds up."""
+    from imlp.reference.verbs import linear_map  # SciPy takes a while to import
+
+    entries, numbers = (
+        linear_map(spec),
+        [(name, place) for name, parameter in spec.parameters.items() for place in np.ndindex(parameter.shape)],
+    )
+    row = entries.A[np.flatnonzero((entries.rows == i) & (entries.columns == j))]
+    return tuple(Term(*numbers[k], float(c)) for k, c in zip(row.indices, row.data, strict=True))
+
+
+def _constant(spec: Spec, i: int, j: int) -> tuple[Shape | None, str]:
+    """Whether an entry differs from zero that is no sum of parameters, and the entry in words."""
+    from imlp.reference.meter import support
+    from imlp.reference.verbs import matrix
+
+    if not spec.parameters:
+        value = float(matrix(spec)[i, j])
+        return () if value else None, f"{value:.6g}, which {type(spec).__name__} always has there"
+    if support(spec)[i, j]:
+        return (), f"a number that depends on {', '.join(spec.parameters)}, but not linearly"
+    return None, _unreached(spec)
+
+
+def _unreached(spec: Spec) -> str:
+    return f"0, for no number of {', '.join(spec.parameters)} gets there"
+
+
 def columns(spec: Spec, i: int) -> list[int]:
-    """The columns of row `i` that can differ from zero, in the order of the weight's numbers.
+    """The columns of row `i` that can differ from zero, in the order of the weight's numbers where each fills its own.
 
     >>> columns(Transpose(2, 3), 1), columns(Shared(2, 2, 1), 1)
     ([3], [2, 3])
     """
-    before, core, after = _parts(spec)
-    for part in reversed(after):
-        i = permutations.source(part, i, "i", [])
-    if core is None:
-        found = [i]
-    elif type(core) in CORES:
-        found = CORES[type(core)][1](core, i)
-    else:
-        from imlp.look.explain import default
+    from imlp.reference.meter import support
+    from imlp.reference.verbs import linear_map
 
-        found = default.columns(core, i)
-    for part in reversed(before):
-        found = [permutations.source(part, j, "i", []) for j in found]
-    return found
+    if not spec.parameters or not spec.linear:
+        return [int(j) for j in support(spec)[[i]].indices]
+    entries = linear_map(spec)
+    row = np.flatnonzero(entries.rows == i)
+    if entries.one_each:
+        row = row[np.argsort(entries.A[row].indices)]
+    return [int(j) for j in entries.columns[row]]
 
 
 def entry(spec: Spec, row: int | None = None) -> tuple[int, int]:
     """An entry worth a look: the middle one of those in `row` (the matrix's middle row) that can differ from zero."""
     i = spec.matrix_shape[0] // 2 if row is None else row
-    if not 0 <= i < spec.matrix_shape[0]:
-        raise SpecError(f"the matrix has no row {i}", f"give a row from 0 to {spec.matrix_shape[0] - 1}")
-    found = columns(spec, i)
-    return i, found[len(found) // 2] if found else 0
+    _check_index("row", i, spec.matrix_shape[0])
+    filled = columns(spec, i)
+    return i, filled[len(filled) // 2] if filled else 0
+
+
+def _check_index(axis: str, index: int, size: int) -> None:
+    if not 0 <= index < size:
+        raise SpecError(f"the matrix has no {axis} {index}", f"give a {axis} from 0 to {size - 1}")
 
 
 def place(spec: Spec) -> str:
@@ -166,6 +193,10 @@ def _said(spec: Spec, name: str, size: int) -> Shape:
     return shape
 
 
+def _place(index: int, shape: Shape) -> Shape:
+    return tuple(int(digit) for digit in np.unravel_index(index, shape))
+
+
 def axis_names(shape: Shape) -> tuple[str, ...]:
     """What the axes of a shape are called.
 
@@ -181,7 +212,7 @@ def _parts(spec: Spec) -> tuple[tuple[Spec, ...], Spec | None, tuple[Spec, ...]]
     The part is the one with a weight, or the whole chain if another of its parts is not a known permutation.
     """
     parts = spec.parts if isinstance(spec, Chain) else (spec,)
-    others = [n for n, part in enumerate(parts) if type(part) not in permutations.KNOWN]
+    others = [n for n, part in enumerate(parts) if type(part) not in (Patchify, Transpose)]
     if not others:
         return (), None, parts
     at = others[0]
