@@ -472,18 +472,80 @@ def test_the_accuracy_shown_is_the_one_measured(curve, opened):
 
     for point in ACCURACY["curves"][curve]:
         slide(opened, round(point["alpha"] ** (1 / 3), 2))
-        shown = opened.locator(f"[data-curve={curve}]").inner_text()
-        assert shown == f"{spread(point)}\nmeasured at {point['alpha']:g}"
+        assert opened.locator(f"[data-curve={curve}]").inner_text() == spread(point)
+        assert opened.locator(f"[data-note={curve}]").inner_text() == f"measured at {point['alpha']:g}"
     low, high = ACCURACY["curves"][curve][-2:]
     slide(opened, 0.95)
     shown = opened.locator(f"[data-curve={curve}]").inner_text()
     share = (0.95 - low["alpha"] ** (1 / 3)) / (1 - low["alpha"] ** (1 / 3))
     between = low["accuracy"] + share * (high["accuracy"] - low["accuracy"])
     assert abs(float(shown.split(" %")[0]) - 100 * between) < 0.006
-    assert f"between {spread(low)} at {low['alpha']:g}" in shown
+    assert f"between {spread(low)} at {low['alpha']:g}" in opened.locator(f"[data-note={curve}]").inner_text()
     assert spread(ACCURACY["prior"]) in opened.locator("#accuracy").inner_text()
     assert opened.locator("#curve text").count() == 0  # it would lie under a curve
     assert ACCURACY["what"] in opened.locator("#measured").text_content()
+
+
+@pytest.mark.parametrize("size", [(1280, 900), (390, 844)], ids=["desktop", "phone"])
+def test_between_two_measurements_everything_stays_in_the_card(size, opened):
+    opened.set_viewport_size(dict(zip(("width", "height"), size, strict=True)))
+    slide(opened, 0.27)
+    card = opened.locator(".stage").bounding_box()
+    for part in opened.locator("#accuracy > *").all():
+        box = part.bounding_box()
+        assert card["x"] < box["x"]
+        assert box["x"] + box["width"] < card["x"] + card["width"]
+        assert box["height"] < 70  # never one word per line
+    assert opened.evaluate("document.documentElement.scrollWidth") <= size[0]
+
+
+def test_a_layer_of_the_mixer_does_not_show_the_curve_of_the_cnn(opened):
+    for kind in KINDS:
+        choose(opened, kind)
+        assert opened.locator("#curve").is_visible() == (kind in ("conv", "local"))
+        assert opened.locator("#accuracy").is_visible() == (kind in ("conv", "local"))
+
+
+def test_play_moves_alpha_to_the_prior_and_can_be_paused(opened):
+    slide(opened, 0.95)
+    opened.locator("#play").click()
+    opened.wait_for_function("state.alpha === 1 && by('play').textContent === 'Play'")
+    paused = opened.evaluate(  # from the start again; in the page, whose clock does not wait for a busy machine
+        """async () => {
+            by("play").click();
+            const words = [by("play").textContent];
+            while (!(state.alpha > 0)  || state.alpha === 1) await new Promise((done) => setTimeout(done, 10));
+            by("play").click();
+            const stopped = state.alpha;
+            await new Promise((done) => setTimeout(done, 200));
+            return [...words, by("play").textContent, stopped, state.alpha];
+        }"""
+    )
+    assert paused[:2] == ["Pause", "Play"]
+    assert 0 < paused[2] == paused[3] < 1
+
+
+def test_a_link_restores_what_is_shown(opened, file):
+    spec = choose(opened, "conv", height=4, kernel=[2, 3], out_channels=2)
+    opened.locator("#coupling").select_option("self")
+    slide(opened, 0.5)
+    point_at(opened, spec, 7, 3, "click")
+    link = opened.locator("#link").get_attribute("href")
+    opened.wait_for_function("location.hash === by('link').getAttribute('href')")
+    script = "[state.kind, state.spec.shape, state.coupling, state.alpha, state.pinned, [...state.mixed]]"
+    before = opened.evaluate(script)
+    opened.goto("about:blank")
+    opened.goto(file.as_uri() + link)
+    assert opened.evaluate(script) == before
+
+
+@pytest.mark.parametrize("wrong", ["kind=x", "kernel=-1", "alpha=7&entry=999,-4", "coupling=__proto__&entry=a,b", "%%%"])
+def test_a_link_that_is_wrong_opens_the_page_all_the_same(wrong, page, file):
+    page.goto(f"{file.as_uri()}#{wrong}")
+    assert page.evaluate("state.kind") == "conv"
+    assert page.locator("#error").is_visible() == wrong.startswith("kernel")
+    page.get_by_role("radio", name="shared", exact=True).check()
+    assert page.evaluate("state.spec.shape") == [12, 20]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -11,6 +11,9 @@ const by = (id) => document.getElementById(id);
 const state = { kind: "conv", spec: null, alpha: 1, coupling: "interpolate", pinned: null, hovered: null, step: Infinity };
 // a selection is {of: "entry", i, j}, {of: "output", i}, {of: "input", j} or {of: "weight", k}
 
+// What the address asks for after its #, such as kind=conv&kernel=3,3&alpha=0.1&entry=5,7; used once, when the page opens.
+let linked = new URLSearchParams(location.hash.slice(1));
+
 const shown = () => state.hovered ?? state.pinned;
 const round = (number) => Number(number.toPrecision(3));
 const KERNELS = ["position", "output channel", "input channel", "row", "column"]; // of a weight with a kernel for each position
@@ -33,6 +36,7 @@ function makeKinds() {
     radio.checked = kind === state.kind;
     radio.addEventListener("change", () => {
       state.kind = kind;
+      linked = new URLSearchParams();
       makeGeometry();
     });
     by("kinds").append(element("label", {}, radio, element("span", {}, kind)));
@@ -43,11 +47,11 @@ function makeGeometry() {
   const { equation, meaning, place } = DATA.kinds[state.kind];
   by("meaning").replaceChildren(element("code", {}, equation), ` (${place}): ${meaning}.`);
   by("geometry").replaceChildren(...BUILD[state.kind].fields.map(([name, least, most, ...first]) => {
-    const label = name.replace("_", " ");
+    const label = name.replace("_", " "), given = linked.get(name)?.split(",") ?? [];
     const inputs = first.map((value, axis) => {
       const own = first.length > 1 ? `${label}, ${["vertical", "horizontal"][axis]}` : label;
       return element("input", {
-        type: "number", name, min: least, max: most, value, inputmode: "numeric", "aria-label": own, "aria-describedby": "error",
+        type: "number", name, min: least, max: most, value: given[axis] ?? value, inputmode: "numeric", "aria-label": own, "aria-describedby": "error",
       });
     });
     const controls = inputs.flatMap((input, axis) => (axis ? [element("span", { "aria-hidden": true }, "×"), input] : [input]));
@@ -279,8 +283,23 @@ function mix() {
   show();
 }
 
+// The address restores what is shown.
+let addressing = null;
+
+function showLink() {
+  const { kind, coupling, alpha } = state, { i, j } = entryOf(state.pinned), fields = new URLSearchParams({ kind });
+  for (const [name] of BUILD[kind].fields) {
+    fields.set(name, [...by("geometry").querySelectorAll(`[name=${name}]`)].map((input) => input.value).join(","));
+  }
+  for (const [name, value] of Object.entries({ coupling, alpha: round(alpha), entry: `${i},${j}` })) fields.set(name, value);
+  by("link").href = `#${decodeURIComponent(fields)}`;
+  clearTimeout(addressing);
+  addressing = setTimeout(() => history.replaceState(null, "", by("link").href), 200); // browsers refuse hundreds in a row
+}
+
 function show() {
   const on = lit();
+  showLink();
   showGrids(on);
   showMatrix(on);
   showReadout(on);
@@ -420,7 +439,7 @@ function accuracyAt(points, alpha) {
   const after = points.findIndex((point) => point.alpha >= alpha), [low, high] = [points[after - 1], points[after]];
   const share = (place(alpha) - place(low.alpha)) / (place(high.alpha) - place(low.alpha));
   const value = low.accuracy + share * (high.accuracy - low.accuracy);
-  return { value, text: percent(value), note: `between ${spread(low)} at ${low.alpha} and ${spread(high)} at ${high.alpha}` };
+  return { value, text: percent(value), note: `interpolated between ${spread(low)} at ${low.alpha} and ${spread(high)} at ${high.alpha}` };
 }
 
 function showAlpha() {
@@ -429,8 +448,10 @@ function showAlpha() {
   by("alpha-name").textContent = knob ?? "α";
   by("alpha-value").textContent = knob ? `${round(state.alpha)}` : "not used";
   by("alpha").disabled = !knob;
-  by("accuracy-of").textContent =
-    state.coupling === "interpolate" ? "Test accuracy of a network trained with" : "For comparison, a network trained with interpolate,";
+  const measured = ["conv", "local"].includes(state.kind), same = state.kind === "conv" && state.coupling === "interpolate";
+  by("accuracy-of").textContent = !measured
+    ? "No accuracy is shown: the record has no curve of networks with layers of an MLP-Mixer at the paper's length."
+    : same ? "Test accuracy of a network trained with" : "For comparison, a network with convolutions, trained with interpolate,";
   by("alpha").setAttribute("aria-valuetext", `${knob === "g" ? "g" : "alpha"} ${round(state.alpha)}`);
   const svg = by("curve"), width = svg.clientWidth, height = 130, side = 8, foot = 6;
   const all = [prior.accuracy, ...Object.values(curves).flat().map((point) => point.accuracy)];
@@ -453,7 +474,7 @@ function showAlpha() {
     const { value, text, note } = accuracyAt(curves[name], state.alpha);
     parts.push(element("circle", { class: name, cx: x(state.alpha), cy: y(value), r: 5 }));
     const term = element("dt", { style: `--colour: var(--${name === "step" ? "accent" : "negative"})` }, meaning);
-    list.push(term, element("dd", { "data-curve": name }, text, element("small", {}, note)));
+    list.push(term, element("dd", { "data-curve": name }, text), element("dd", { class: "note", "data-note": name }, note));
   }
   list.push(element("dt", { class: "prior" }, "the prior itself"), element("dd", {}, spread(prior)));
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
@@ -461,12 +482,38 @@ function showAlpha() {
   svg.setAttribute("aria-label", `Test accuracy by alpha: the prior has ${spread(prior)}, the plain MLP ${spread(zero)}`);
   svg.replaceChildren(...parts);
   by("accuracy").replaceChildren(...list);
+  for (const id of ["curve", "accuracy", "measured"]) by(id).toggleAttribute("hidden", !measured);
   by("measured").textContent =
     `The accuracies were measured with networks trained for each point; they are not computed on this page. They are the paper's figure 2 ` +
     `as far as it is on record: CIFAR-10, ${what}. The prior is a CNN with ${parameters.prior.toLocaleString("en")} parameters; MLPs with ` +
     `${parameters.dense.toLocaleString("en")} parameters were trained beside it and mixed with it. ± is the standard deviation over ` +
     `seeds. Points are connected by straight lines; the axis goes from ${Math.round(100 * low)} to ${Math.round(100 * high)} %. The slider is the cube root of alpha, because most changes happen at small alphas. ` +
     `The matrix shown here is a small one, coupled once with a random W (U of a pathway or gate); the curves are those of interpolate.`;
+}
+
+function setAlpha(place) {
+  by("alpha").value = place;
+  state.alpha = place ** 3;
+  mix();
+}
+
+// Play: alpha from where it is, or from 0 again, to 1 in six seconds.
+let playing = null;
+
+function play() {
+  const from = Number(by("alpha").value) % 1, begun = performance.now();
+  by("play").textContent = "Pause";
+  playing = setInterval(() => {
+    const place = Math.min(1, from + (performance.now() - begun) / 6000);
+    setAlpha(Math.round(100 * place) / 100);
+    if (place === 1) stop();
+  }, 50);
+}
+
+function stop() {
+  clearInterval(playing);
+  playing = null;
+  by("play").textContent = "Play";
 }
 
 // --- Events
@@ -476,10 +523,11 @@ by("geometry").addEventListener("submit", (event) => event.preventDefault());
 by("previous").addEventListener("click", () => step(-1));
 by("next").addEventListener("click", () => step(1));
 by("coupling").addEventListener("input", mix);
-by("alpha").addEventListener("input", (event) => {
-  state.alpha = Number(event.target.value) ** 3;
-  mix();
+by("alpha").addEventListener("input", () => {
+  stop();
+  setAlpha(Number(by("alpha").value));
 });
+by("play").addEventListener("click", () => (playing ? stop() : play()));
 for (const id of ["row", "column"]) {
   by(id).addEventListener("input", () => {
     const [i, j] = ["row", "column"].map((name) => Number(by(name).value)), [mOut, mIn] = state.spec.shape;
@@ -513,5 +561,21 @@ by("matrix").addEventListener("keydown", (event) => {
 addEventListener("resize", mix);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", mix);
 
+// Show what the address asks for. What it does not say, or says wrongly, is as usual.
+function open() {
+  if (Object.hasOwn(DATA.kinds, linked.get("kind"))) state.kind = linked.get("kind");
+  by("kinds").querySelector(`[value=${state.kind}]`).checked = true;
+  if (Object.hasOwn(COUPLINGS, linked.get("coupling"))) by("coupling").value = linked.get("coupling");
+  const alpha = Number(linked.get("alpha") ?? 1), [i, j] = (linked.get("entry") ?? "").split(",").map(Number);
+  if (alpha >= 0 && alpha <= 1) by("alpha").value = Math.cbrt(state.alpha = alpha);
+  makeGeometry();
+  if (state.pattern?.[i * state.spec.shape[1] + j] !== undefined && i >= 0 && j >= 0 && j < state.spec.shape[1]) pin({ of: "entry", i, j });
+  linked = new URLSearchParams();
+}
+addEventListener("hashchange", () => {
+  linked = new URLSearchParams(location.hash.slice(1));
+  open();
+});
+
 makeKinds();
-makeGeometry();
+open();
