@@ -62,7 +62,7 @@ def lanes(*alphas: Any, **common: Any) -> list[dict[str, Any]]:
     return [{"alpha": str(alpha), "every": "epoch", **common, **own} for alpha, own in pairs]
 
 
-MANY_LANES = lanes(0, ("0.3", {"every": "3"}), "decay:0.5:2", (1, {"mode": "add", "head": True}))
+MANY_LANES = lanes(0, ("0.3", {"every": "3"}), "decay:0.5:2", (1, {"coupling": "add", "head": True}))
 
 
 def run(folder: Path, *callbacks: Any, resume: bool = False, **settings: Any) -> Trainer:
@@ -111,15 +111,3 @@ def assert_same_outcome(one: Path, other: Path) -> None:
     assert arrays.keys() == other_arrays.keys()
     for name, array in arrays.items():
         assert array.tobytes() == other_arrays[name].tobytes(), name
-
-
-def in_old_form(rows):
-    """Rows as they were before the bias meter told local from outside."""
-
-    def old(own):
-        return {"share": own["shared"], "random": own["random_shared"], "distance": own["distance"]}
-
-    return [
-        {**row, "bias": {layer: old(own) for layer, own in row["bias"].items()}} if "bias" in row else row
-        for row in rows
-    ]

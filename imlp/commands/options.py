@@ -124,7 +124,7 @@ def _with_settings(
     own = [p for p in inspect.signature(function, eval_str=True).parameters.values() if p.name != "settings"]
     added = []
     for f in (*dataclasses.fields(Lane), *dataclasses.fields(Config)):
-        if f.name in ("lanes", "source", "coupling_source") or f.name in [
+        if f.name in ("lanes", "source", "coupling_source", "held_out") or f.name in [
             p.name for p in own
         ]:  # `search` has a --validation of its own
             continue

@@ -13,7 +13,6 @@ from imlp.commands.console import err, out
 from imlp.spec.meter import PARTS
 from imlp.train.callbacks import Callback, Row
 from imlp.train.loop import Trainer
-from imlp.train.run_reader import meter_of
 
 SHOWN = 14  # epochs in the live table; earlier ones scroll out of it, and stay in metrics.jsonl
 
@@ -139,7 +138,7 @@ def result_table(result: dict[str, Any], prior_name: str) -> Table:
 def meter_table(result: dict[str, Any]) -> Table | None:
     """The bias meter at the end of a run: a line per model and layer, and what it shows of a random matrix."""
     found: list[tuple[str, dict[str, Any]]] = [
-        (row["name"], meter_of(row)) for row in result["models"] if row.get("bias")
+        (row["name"], row["bias"]) for row in result["models"] if row.get("bias")
     ]
     if not found:
         return None

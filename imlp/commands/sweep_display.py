@@ -20,7 +20,6 @@ from imlp.study.watcher import Watcher
 from imlp.train.callbacks import Callback, Row
 from imlp.train.loop import Trainer
 from imlp.train.run_folder import RunFolder
-from imlp.train.run_reader import HELD_OUT
 
 SHOWN = 20  # runs in the table at a time: those under way, then the last to end, then the next to come
 
@@ -141,9 +140,7 @@ class Board(Watcher):
         order = {"running": 0, "failed": 1, "done": 2, "waiting": 3}
         chosen = sorted(self.lines.values(), key=lambda line: order[line.state])
         several = any(line.where for line in chosen)
-        held_out = any(HELD_OUT.search(line.task.config.data) for line in chosen)
-        accuracy = "validation accuracy" if held_out else "test accuracy"
-        table = Table(title=f"{accuracy}, %", title_justify="left")
+        table = Table(title=f"{chosen[0].task.config.measure}, %", title_justify="left")
         for column in ("run", "lanes", "state", "prior", "I-MLPs", *(["where"] if several else [])):
             table.add_column(column)
         for line in chosen[:SHOWN]:

@@ -14,23 +14,9 @@ T = TypeVar("T")
 LANE, TRAINING, DATA, MACHINE = "Lanes", "Training", "Data and network", "Machine"  # under which help shows them
 
 
-def setting(
-    default: Any,
-    help: str,
-    panel: str = LANE,
-    *,
-    changes_result: bool = True,
-    added_later: bool = False,
-    formerly: str | None = None,
-) -> Any:
-    """A field with its documentation; `changes_result` says whether it belongs to the run's identity.
-
-    One that was `added_later` belongs to it only where it is not the default, so that older runs keep theirs.
-    `formerly` is the name that older files have for it.
-    """
-    metadata = {"help": help, "panel": panel, "changes_result": changes_result, "added_later": added_later}
-    metadata["formerly"] = formerly
-    return field(default=default, metadata=metadata)
+def setting(default: Any, help: str, panel: str = LANE, *, changes_result: bool = True) -> Any:
+    """A field with its documentation; `changes_result` says whether it belongs to the run's identity."""
+    return field(default=default, metadata={"help": help, "panel": panel, "changes_result": changes_result})
 
 
 def from_mapping(cls: type, values: Any) -> Any:
@@ -40,8 +26,6 @@ def from_mapping(cls: type, values: Any) -> Any:
     if not isinstance(values, Mapping):
         raise ConfigError(f"{cls.__name__.lower()} is {values!r}", "give a table of settings")
     fields = {f.name: f for f in dataclasses.fields(cls)}
-    former = {f.metadata["formerly"]: f.name for f in fields.values() if f.metadata.get("formerly")}
-    values = {former.get(name, name): own for name, own in values.items() if former.get(name) not in values}
     for name in values:
         try:
             known(name, fields, "setting")
@@ -69,14 +53,14 @@ def _typed(f: "dataclasses.Field[Any]", value: Any) -> Any:
     return value
 
 
-def with_settings_of(*classes: type, **metadata: Any) -> Callable[[type[T]], type[T]]:
+def with_settings_of(*classes: type) -> Callable[[type[T]], type[T]]:
     """Give a class that is to become a dataclass the settings of others as well, but for those that it has itself."""
 
     def add(cls: type[T]) -> type[T]:
         for f in (f for other in classes for f in dataclasses.fields(other)):
             if f.name not in cls.__annotations__:
                 cls.__annotations__[f.name] = f.type
-                setattr(cls, f.name, field(default=f.default, metadata={**f.metadata, **metadata}))
+                setattr(cls, f.name, field(default=f.default, metadata=f.metadata))
         return cls
 
     return add

@@ -20,7 +20,6 @@ from imlp.study.scores import Arm, Score
 from imlp.study.two_lines import fit_v
 from imlp.train.config import Lane, from_mapping
 from imlp.train.lane import lanes_of, with_epochs
-from imlp.train.run_reader import meter_of
 
 R2 = 0.8  # of each side, for it to count as logarithmic
 SEEDS = 3  # fewer say too little about their own spread
@@ -289,7 +288,7 @@ def stays_near(evidence: Evidence, *, arm: str, lanes: Sequence[Mapping[str, Any
         ends = [row for run, row in last if row["epoch"] == run.config.epochs]  # relaxed lanes begin later
         if not ends:
             raise _Missing(f"{lane.title if lane else 'the prior'} of {arm}")
-        low, layer = min((own["shared"], layer) for row in ends for layer, own in meter_of(row).items())
+        low, layer = min((own["shared"], layer) for row in ends for layer, own in row["bias"].items())
         texts.append(f"{lane.title if lane else 'prior'}: at least {low:.3f} ({layer})")
         lowest.append(low)
     return HOLDS if min(lowest) >= shared else FAILS, f"{'; '.join(texts)} (needed: {shared:g})"

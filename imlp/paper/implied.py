@@ -18,7 +18,7 @@ JUDGED_BY = {  # whose claims and numbers stand beside those of runs without an 
 def implied(arm: Arm) -> list[dict[str, Any]]:
     """For runs without an experiment: the outcomes of the experiments that ask about the same pair."""
     found = []
-    for name in JUDGED_BY.get(arm.config.network, ()):
+    for name in () if arm.config.held_out else JUDGED_BY.get(arm.config.network, ()):
         experiment = experiments.read_experiment(name)
         own = experiment.arm_of(arm.config.network)
         if own is not None and arm.scores and experiment.paper(arm.config.data):

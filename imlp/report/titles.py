@@ -7,7 +7,15 @@ from typing import Any
 
 from imlp.train.config import Config
 
-NOT_TOLD = ("network", "data", "seed", "lanes", "products", "source")  # said anyway, or runs of an arm differ in it
+NOT_TOLD = (
+    "network",
+    "data",
+    "seed",
+    "lanes",
+    "products",
+    "source",
+    "held_out",
+)  # said anyway, or runs of an arm differ in it
 PAIRS = {
     "cnn": "CNN pair",
     "mixer": "MLP-Mixer pair",
@@ -53,6 +61,7 @@ def arm_titles(configs: Sequence[Config]) -> list[str]:
         told = [f.name for f in apart if len(apart) == 1 or getattr(config, f.name) != f.default]
         words = ", ".join(filter(None, (_in_words(name, getattr(config, name)) for name in told)))
         data = DATA.get(config.data, Path(config.data).name)
+        data += f" (validation {config.held_out:g})" if config.held_out else ""
         return f"{PAIRS.get(config.network, config.network_name)} on {data}" + (f": {words}" if words else "")
 
     return list(map(title, configs))

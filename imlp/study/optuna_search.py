@@ -209,8 +209,8 @@ class Search:
         return self.space.lane(import_optuna().trial.FixedTrial(parameters))
 
     def _tasks(self, batch: dict[str, list[Parameters]]) -> list[Task]:
-        """The runs of a batch; their data go by another name, which tells them from runs with the test set."""
-        base = dataclasses.replace(self.base, data=f"{self.base.data} (validation {self.validation:g})")
+        """The runs of a batch."""
+        base = dataclasses.replace(self.base, held_out=self.validation)
         callbacks = (Pruner(self._trials()),) if self.prune else ()
         return [
             Task(

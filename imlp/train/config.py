@@ -42,9 +42,7 @@ class Config:
         "FILE.py:NAME, torchvision.models:resnet18.",
         DATA,
     )
-    source: str | None = setting(
-        None, "SHA-256 of the source file of a network from outside the package.", DATA, added_later=True
-    )
+    source: str | None = setting(None, "SHA-256 of the source file of a network from outside the package.", DATA)
     options: tuple[tuple[str, Any], ...] = setting(
         (), "Options of the network, NAME=VALUE: residual=false, patch=4, ....", DATA
     )
@@ -57,31 +55,26 @@ class Config:
         "Random crops: pad (shift by up to 4, black outside), pad-mean (the mean colour), resized; all flip. Or none.",
         DATA,
     )
-    crop_area: str = setting(
-        "0.08,1", "Smallest and largest share of the area that resized cuts out.", DATA, added_later=True
-    )
-    crop_aspect: str = setting(
-        "3/4,4/3", "Smallest and largest width over height that resized cuts out.", DATA, added_later=True
-    )
+    crop_area: str = setting("0.08,1", "Smallest and largest share of the area that resized cuts out.", DATA)
+    crop_aspect: str = setting("3/4,4/3", "Smallest and largest width over height that resized cuts out.", DATA)
     inputs: str = setting(
-        "standardised",
-        "standardised (mean 0, deviation 1 by channel), or unit: pixels from 0 to 1.",
-        DATA,
-        added_later=True,
+        "standardised", "standardised (mean 0, deviation 1 by channel), or unit: pixels from 0 to 1.", DATA
     )
     validation: int = setting(
-        0, "Hold out this many training images, chosen by the seed, and report them separately.", DATA, added_later=True
+        0, "Hold out this many training images, chosen by the seed, and report them separately.", DATA
+    )
+    held_out: float = setting(
+        0.0, "Of a trial of search: the share of the training images that takes the place of the test images.", DATA
     )
     densify: str = setting(
         "",
         "For a PyTorch model: which layers become dense, like 'layer4*,!layer4.0.conv1'. Default: all convolutions, "
         "and linear layers that serve many rows.",
         DATA,
-        added_later=True,
     )
     epochs: int = setting(None, "Passes over the images. Default: 10 for shapes, otherwise the paper's 100.", TRAINING)
     batch: int = setting(128, "Images per step.", TRAINING)
-    optimizer: str = setting("adam", f"The optimizer: {' or '.join(OPTIMIZERS)}.", TRAINING, added_later=True)
+    optimizer: str = setting("adam", f"The optimizer: {' or '.join(OPTIMIZERS)}.", TRAINING)
     lr: float = setting(None, "Its learning rate. Default: 3e-4 for shapes, otherwise the paper's 1e-4.", TRAINING)
     seed: int = setting(0, "Draws the weights, the order of the images, crops and flips.", TRAINING)
     lanes: tuple[Lane, ...] = setting((Lane(),), "The I-MLPs, all beside one prior.", LANE)
@@ -92,7 +85,6 @@ class Config:
         "bfloat16: multiply the matrices of dense layers in bfloat16, which is faster where the processor or GPU has "
         "it; weights stay in dtype. For the networks of imlp, not for PyTorch models.",
         MACHINE,
-        added_later=True,
     )
     device: str = setting(
         "auto",
@@ -138,7 +130,7 @@ class Config:
         for name, value in (("epochs", 10), ("lr", 3e-4)) if self.data == "shapes" else (("epochs", 100), ("lr", 1e-4)):
             object.__setattr__(self, name, value if getattr(self, name) is None else getattr(self, name))
         least = {"epochs": 1, "batch": 1, "train_size": 1, "test_size": 1, "seed": 0, "threads": 0, "save_minutes": 0}
-        least["validation"] = 0
+        least |= {"validation": 0, "held_out": 0}
         for name, smallest in least.items():
             value = getattr(self, name)
             if value is not None and not value >= smallest:
@@ -224,6 +216,11 @@ class Config:
         return made
 
     @property
+    def measure(self) -> str:
+        """What the accuracies of its rows are: of the test images, or of images held out in their place."""
+        return "validation accuracy" if self.held_out else "test accuracy"
+
+    @property
     def needs_prior(self) -> bool:
         """Whether any of the lanes needs a prior to be trained beside it; without lanes it is trained alone."""
         return not self.lanes or any(lane.needs_prior for lane in self.lanes)
@@ -244,15 +241,15 @@ class Config:
         >>> Config().identity == Config(device="cpu", threads=2).identity != Config(seed=1).identity
         True
         """
-        own = {
-            f.name: getattr(self, f.name)
-            for f in dataclasses.fields(self)
-            if f.metadata["changes_result"] and not (f.metadata["added_later"] and getattr(self, f.name) == f.default)
-        }
-        own["network"] = without_place(self.network)
-        own["lanes"] = [lane.identity for lane in self.lanes]
-        text = json.dumps(own, sort_keys=True, default=list)
+        text = json.dumps(self._determining, sort_keys=True, default=list)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def _determining(self) -> dict[str, Any]:
+        """What determines the result, as it is compared."""
+        settings = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.metadata["changes_result"]}
+        lanes = [lane.identity for lane in self.lanes]
+        return settings | {"network": without_place(self.network), "lanes": lanes}
 
 
 def recorded(values: Mapping[str, Any]) -> Config:
@@ -354,17 +351,12 @@ def to_toml(config: Config) -> str:
 
 def differences(one: Config, other: Config) -> list[str]:
     """What determines the result and is not the same, one line each."""
+    there, here = one._determining, other._determining
     return [
-        f"{f.name}: {_shown(getattr(one, f.name))} there, {_shown(getattr(other, f.name))} here"
-        for f in dataclasses.fields(one)
-        if f.metadata["changes_result"] and _compared(one, f.name) != _compared(other, f.name)
+        f"{name}: {_shown(getattr(one, name))} there, {_shown(getattr(other, name))} here"
+        for name in there
+        if there[name] != here[name]
     ]
-
-
-def _compared(config: Config, name: str) -> Any:
-    if name == "lanes":
-        return [lane.identity for lane in config.lanes]
-    return without_place(config.network) if name == "network" else getattr(config, name)
 
 
 def _shown(value: Any) -> str:

@@ -19,7 +19,7 @@ FORMULAS = "; ".join(f"{name}: {kind.formula}" for name, kind in COUPLINGS.items
 
 
 @dataclass(frozen=True)
-@with_settings_of(*COUPLINGS.values(), added_later=True)
+@with_settings_of(*COUPLINGS.values())
 class Lane:
     """One I-MLP of a run: how, when and where it is tied to the prior. It has the settings of all couplings."""
 
@@ -32,19 +32,15 @@ class Lane:
         None,
         "How often: step, epoch (the paper's algorithm 1), or a number of steps. Default: step, but epoch with add.",
     )
-    coupling: str = setting("interpolate", f"{FORMULAS}. Or a class of your own: FILE.py:Class.", formerly="mode")
-    coupling_source: str | None = setting(
-        None, "SHA-256 of the source file of a coupling from outside the package.", added_later=True
-    )
+    coupling: str = setting("interpolate", f"{FORMULAS}. Or a class of your own: FILE.py:Class.")
+    coupling_source: str | None = setting(None, "SHA-256 of the source file of a coupling from outside the package.")
     coupling_options: tuple[tuple[str, Any], ...] = setting(
-        (), "Settings of a coupling from outside the package, NAME=VALUE.", added_later=True
+        (), "Settings of a coupling from outside the package, NAME=VALUE."
     )
     layers: tuple[str, ...] = setting((), "Which layers, instead of all those that the network interpolates.")
     biases: bool = setting(True, "Mix the biases as well.")
     head: bool = setting(False, "Mix the head as well, which the paper does not.")
-    moments: str = setting(
-        "keep", "Adam's moments of a layer that was mixed: keep, or zero (Adam starts again).", added_later=True
-    )
+    moments: str = setting("keep", "Adam's moments of a layer that was mixed: keep, or zero (Adam starts again).")
 
     def __post_init__(self) -> None:
         if not is_outside(self.coupling):
@@ -121,12 +117,9 @@ class Lane:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What determines its results, for a hash; as earlier versions had it, where it could be said by them."""
-        own = {}
-        for f in dataclasses.fields(self):
-            if not (f.metadata["added_later"] and getattr(self, f.name) == f.default):
-                own[f.metadata["formerly"] or f.name] = getattr(self, f.name)
-        return own | {"mode": without_place(self.coupling)}
+        """What determines its results: all settings, but not where a coupling's file lies."""
+        settings = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return settings | {"coupling": without_place(self.coupling)}
 
     @property
     def needs_prior(self) -> bool:

@@ -19,7 +19,7 @@ OVERHEAD = 1.1  # evaluation and checkpoints take about a tenth of the time of t
 
 def load_data(config: Config, progress: ProgressCallback = silent) -> Dataset:
     """The data set of a configuration: its name, its sizes, and the images that its network takes."""
-    return data_sets.load_data_set(
+    data = data_sets.load_data_set(
         config.data,
         train_size=config.train_size,
         test_size=config.test_size,
@@ -28,6 +28,7 @@ def load_data(config: Config, progress: ProgressCallback = silent) -> Dataset:
         labels=config.labels,
         progress=progress,
     )
+    return data.hold_out(config.held_out, seed=config.seed) if config.held_out else data
 
 
 def default_folder(config: Config) -> Path:

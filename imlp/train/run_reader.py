@@ -1,6 +1,5 @@
 """Runs read back from their folders, finished or not, with every file checked as it is read."""
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import isfinite
@@ -10,7 +9,6 @@ from typing import Any
 
 from imlp.errors import ImlpError, OutsideError, RunError
 from imlp.files import check_path, parse_json, read_bytes, reason, shown
-from imlp.spec.meter import PARTS
 from imlp.train.callbacks import Row
 from imlp.train.config import Config, Lane
 from imlp.train.run_folder import RunFolder
@@ -18,9 +16,7 @@ from imlp.train.run_folder import RunFolder
 NUMBER = int | float
 MOST_LAYERS = 2000  # of the bias meter; to draw more takes minutes
 RUN_AGAIN = "run it again, or leave its folder out"
-METER = {f"{of}{part}": NUMBER for of in ("", "random_") for part in PARTS} | {...: NUMBER}
-OLD_METER = {"share": NUMBER, "random": NUMBER, "distance": NUMBER}  # before it told local from outside
-HELD_OUT = re.compile(r" \(validation [^()]+\)$")  # how the name of data ends that a search judges by
+METER = {"shared": NUMBER, "random_shared": NUMBER, ...: NUMBER}  # some runs on record have no other parts
 
 
 @dataclass(frozen=True)
@@ -36,8 +32,8 @@ class Run:
 
     @property
     def measure(self) -> str:
-        """What its accuracies are; trials of a search are judged by images held out, as the name of their data says."""
-        return "validation accuracy" if HELD_OUT.search(self.config.data) else "test accuracy"
+        """What its accuracies are."""
+        return self.config.measure
 
     @property
     def seconds(self) -> float:
@@ -78,7 +74,7 @@ def read_run(folder: Path) -> Run:
         raise ForeignError(problem, error.remedy) from error
     finished, numbers = files.is_finished, range(len(config.lanes))
     model = {"lane": ("prior", *numbers), "test_accuracy": NUMBER}
-    lane = {**model, "epoch": int, "bias": {...: lambda own: OLD_METER if _is_old(own) else METER}}
+    lane = {**model, "epoch": int, "bias": {...: METER}}
     environment = {"command": str, "started": str}
     pruned = {"lane": tuple(numbers), "epoch": int}
     result = {
@@ -95,7 +91,7 @@ def read_run(folder: Path) -> Run:
     return Run(
         folder=folder,
         config=config,
-        rows=[{**row, "bias": meter_of(row)} if "bias" in row else row for row in rows],
+        rows=rows,
         times=_lines(files.times, {"epoch": int, ...: NUMBER}),
         env=read_json(files.environment, environment) if finished or files.environment.exists() else {},
         result=ended,
@@ -119,23 +115,6 @@ def _check_rows(rows: list[Row], config: Config, stopped: list[int]) -> None:
     lanes = set().union(*seen.values()) - {"prior"}
     if seen and lanes - set(stopped) and seen[max(seen)] == {"prior"}:
         raise ValueError(f"epoch {max(seen)} has the prior's row alone")
-
-
-def meter_of(row: Row) -> dict[str, dict[str, float]]:
-    """The bias meter of a row by layer, with today's keys; rows of older versions know only what is shared.
-
-    >>> meter_of({"lane": 0, "bias": {"conv1": {"share": 0.5, "random": 0.25, "distance": 2.0}}})
-    {'conv1': {'shared': 0.5, 'distance': 2.0, 'random_shared': 0.25}}
-    """
-
-    def current(own: dict[str, float]) -> dict[str, float]:
-        return {"shared": own["share"], "distance": own["distance"], "random_shared": own["random"]}
-
-    return {layer: current(own) if _is_old(own) else own for layer, own in row.get("bias", {}).items()}
-
-
-def _is_old(measured: dict[str, float]) -> bool:
-    return "share" in measured and "shared" not in measured
 
 
 class ForeignError(RunError):

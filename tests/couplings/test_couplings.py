@@ -469,15 +469,6 @@ def test_the_order_of_lanes_is_not_that_in_which_runs_were_begun(tmp_path):
 # Settings
 
 
-def test_lanes_of_earlier_versions_keep_their_identity():
-    lane = from_mapping(Lane, {"alpha": "0.5", "mode": "add"})
-    assert lane == Lane(alpha="0.5", coupling="add")
-    assert lane.identity == {
-        "alpha": "0.5", "every": "epoch", "mode": "add", "layers": (), "biases": True, "head": False,
-    }  # fmt: skip
-    assert Lane(alpha="0.5", moments="zero").identity["moments"] == "zero"
-
-
 def test_both_knobs_have_one_spelling():
     assert Lane(coupling="self", alpha_locality="0.1", alpha_sharing="0.1") == Lane(coupling="self", alpha="0.1")
     one = Lane(coupling="self", alpha_locality="0.1", alpha_sharing="0")

@@ -226,7 +226,7 @@ def test_a_storage_that_is_lost_on_the_way_is_one_line(storage, tmp_path, monkey
 
 # Lanes that are taken out of a run
 
-LANES = tiny.lanes(0, ("0.3", {"every": "3"}), "decay:0.5:2", (1, {"mode": "add", "head": True}))
+LANES = tiny.lanes(0, ("0.3", {"every": "3"}), "decay:0.5:2", (1, {"coupling": "add", "head": True}))
 
 
 class Retire(Callback):

@@ -15,10 +15,10 @@ from imlp.train.config import Config, Lane, differences, from_mapping, read, to_
 OTHER = {
     "network": "mixer", "options": {"residual": False, "patch": 4}, "data": "cifar10", "labels": "coarse",
     "train_size": 7, "test_size": 5, "augment": "none", "epochs": 3, "batch": 9, "lr": 0.5, "beta1": 0.5, "beta2": 0.6,
-    "eps": 0.1, "seed": 4, "lanes": [{"alpha": "decay:0.5:2", "every": "7", "mode": "add", "layers": ["embed"],
+    "eps": 0.1, "seed": 4, "lanes": [{"alpha": "decay:0.5:2", "every": "7", "coupling": "add", "layers": ["embed"],
     "biases": False, "head": True}], "backend": "reference", "dtype": "float64", "device": "cpu", "threads": 3,
     "compile": True, "deterministic": True, "save_minutes": 2.5, "crop_area": "0.4,1", "crop_aspect": "1,1",
-    "inputs": "unit", "validation": 50, "keep_moments": True, "densify": "conv*",
+    "inputs": "unit", "held_out": 0.25, "validation": 50, "keep_moments": True, "densify": "conv*",
 }  # fmt: skip
 
 
@@ -51,7 +51,7 @@ def test_every_setting_is_an_option_with_its_help():
     shown = CliRunner().invoke(app, ["train", "--help"], env={"COLUMNS": "300", "TERMINAL_WIDTH": "300"}).stdout
     for f in (*dataclasses.fields(Config), *dataclasses.fields(Lane)):
         assert f.metadata["help"]
-        if f.name not in ("lanes", "source", "coupling_source"):
+        if f.name not in ("lanes", "source", "coupling_source", "held_out"):
             assert f"--{f.name.replace('_', '-')}" in shown
 
 
@@ -130,7 +130,7 @@ def test_the_identity_is_the_same_in_another_process():
         ({"lanes": {}}, "lanes is an empty table"),
         ({"lanes": [{"alpha": 2}]}, "from 0"),
         ({"lanes": [{"every": "week"}]}, "use epoch, step"),
-        ({"lanes": [{"mode": "mix"}]}, "use interpolate, add, self, relax, pathway, gate"),
+        ({"lanes": [{"coupling": "mix"}]}, "use interpolate, add, self, relax, pathway, gate"),
         ({"backend": "jax"}, "use accel or reference"),
     ],
 )

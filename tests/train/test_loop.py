@@ -191,7 +191,7 @@ def test_layers_biases_and_addition_are_a_lanes_own(tmp_path):
     trainer = tiny.run(
         tmp_path,
         epochs=1,
-        lanes=tiny.lanes(0, (1, {"layers": ["conv1"]}), (1, {"biases": False}), (1, {"mode": "add"}), "conv3=0.5"),
+        lanes=tiny.lanes(0, (1, {"layers": ["conv1"]}), (1, {"biases": False}), (1, {"coupling": "add"}), "conv3=0.5"),
     )
     plain, first, no_biases, added, third = (tiny.weights(trainer, lane) for lane in range(5))
     prior, network = trainer.state.prior.parameters, trainer.network

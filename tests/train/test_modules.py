@@ -26,7 +26,7 @@ from imlp.train.run_folder import RunFolder
 needs("accel")
 
 ROOT, MODELS = Path(__file__).parents[2], Path(__file__).parents[1] / "torch_models.py"
-LANES = tiny.lanes(0, ("0.3", {"every": "3"}), "decay:0.5:2", (1, {"mode": "add"}))
+LANES = tiny.lanes(0, ("0.3", {"every": "3"}), "decay:0.5:2", (1, {"coupling": "add"}))
 NETWORKS = ["batchnorm", "vit"]
 
 

@@ -23,7 +23,6 @@ from imlp.errors import RunError
 from imlp.train import checkpoint
 from imlp.train.callbacks import Callback
 from imlp.train.loop import Interrupted, Trainer
-from imlp.train.run_reader import read_run
 from imlp.train.state import StateFactory
 
 ROOT = Path(__file__).parents[2]
@@ -41,27 +40,6 @@ def test_a_run_that_was_stopped_ends_with_the_same_bits(backend, steps, tmp_path
         tiny.run(tmp_path / "stopped", tiny.StopAt(steps), backend=backend, lanes=tiny.MANY_LANES)
     tiny.run(tmp_path / "stopped", backend=backend, lanes=tiny.MANY_LANES, resume=True)
     tiny.assert_same_outcome(tmp_path / "whole", tmp_path / "stopped")
-
-
-def test_a_run_of_an_older_version_is_resumed_and_its_rows_gain_keys(tmp_path):
-    """Written before the bias meter had three parts: what it has stays as it is, and what follows is the same."""
-    tiny.run(tmp_path / "whole")
-    with pytest.raises(Interrupted):
-        tiny.run(tmp_path / "old", tiny.StopAt(6))
-    folder = tmp_path / "old" / "checkpoint"
-    arrays, state = checkpoint.read(checkpoint.found(folder)[0])
-    checkpoint.save(folder, arrays, {**state, "rows": tiny.in_old_form(state["rows"])})
-    tiny.run(tmp_path / "old", resume=True)
-    whole, found = (
-        [json.loads(line) for line in (tmp_path / run / "metrics.jsonl").read_text().splitlines()]
-        for run in ("whole", "old")
-    )
-    first = [row for row in whole if row["epoch"] == 1]
-    assert found == [*tiny.in_old_form(first), *whole[len(first) :]]
-    rows = read_run(tmp_path / "old").rows
-    layer = next(iter(rows[1]["bias"]))
-    assert set(rows[1]["bias"][layer]) == {"shared", "distance", "random_shared"} < set(rows[-1]["bias"][layer])
-    assert rows[1]["bias"][layer]["shared"] == whole[1]["bias"][layer]["shared"]
 
 
 def test_a_run_that_is_done_stays_as_it_is(tmp_path):
