@@ -1,6 +1,5 @@
 """`data`: list, fetch, check and preview data sets."""
 
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -24,21 +23,6 @@ Root = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")]
 Seed = Annotated[int, typer.Option(help="Draws shapes, chooses the images of a smaller set, splits a folder.", min=0)]
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One line of the list."""
-
-    name: str
-    state: str
-    train: int
-    test: int
-    image: tuple[int, int, int]
-    n_classes: int
-    classes: list[str]
-    bytes: int
-    path: str | None
 
 
 @app.command("list")
@@ -67,11 +51,8 @@ def list_(
         raise FileError(f"{preview} does not end in a known type", "use .png or .svg or .pdf")
     if name is None and preview is None:
         folder = store.data_root(root)
-        entries = [_shapes_entry(folder), *(_cifar_entry(layout, folder) for layout in cifar.LAYOUTS.values())]
-        if json:
-            print_json([asdict(entry) for entry in entries])
-        else:
-            _print_list(entries, folder)
+        entries = [_entry(name, folder) for name in datasets.NAMES]
+        print_json(entries) if json else _print_list(entries, folder)
         return
     name = name or "shapes"
     with watched(quiet=json) as progress:
@@ -117,17 +98,18 @@ def fetch_(
     with watched(quiet=json) as progress:
         if name == "shapes":
             path = shapes.cache_file(folder, shapes.TRAIN_SIZE, shapes.TEST_SIZE, seed=0)
-            done = fetch.Fetched(path, None if path.is_file() else "drawn")
+            used = None if path.is_file() else "drawn"
             shapes.dataset(folder, None, None, seed=0, progress=progress, must_keep=True)
         elif name in cifar.LAYOUTS:
-            done = fetch.fetch(cifar.LAYOUTS[name], folder, source=source, url=url, progress=progress)
+            path = fetch.cache_file(cifar.LAYOUTS[name], folder)
+            used = fetch.fetch(cifar.LAYOUTS[name], folder, source=source, url=url, progress=progress)
         else:
             raise DataError(f"{name!r} is not a data set that can be fetched", f"name {', '.join(datasets.NAMES)}")
     if json:
-        print_json({"name": name, "path": str(done.path), "source": done.source, "bytes": _size(done.path)})
+        print_json({"name": name, "path": str(path), "source": used, "bytes": path.stat().st_size})
     else:
-        how = {None: "already here", "drawn": "drawn"}.get(done.source, f"from {done.source}")
-        console.print(f"{name}: {how}, {done.path} ({_megabytes(_size(done.path))})", soft_wrap=True, markup=False)
+        how = {None: "already here", "drawn": "drawn"}.get(used, f"from {used}")
+        console.print(f"{name}: {how}, {path} ({_megabytes(path.stat().st_size)})", soft_wrap=True)
 
 
 @app.command()
@@ -138,7 +120,7 @@ def verify(
 ) -> None:
     """Read data sets in full and compare them with the originals. Exits with 1 if one differs."""
     folder = store.data_root(root)
-    here = [name for name, layout in cifar.LAYOUTS.items() if _place(layout, folder) is not None]
+    here = [name for name in cifar.LAYOUTS if _place(name, folder) is not None]
     results = []
     with watched(quiet=json) as progress:
         for name in names or ["shapes", *here]:
@@ -180,35 +162,26 @@ def _compare(name: str, data: Dataset, progress: datasets.ProgressCallback) -> t
     return same, "the original images and labels" if same else f"not the original, whose SHA-256 is {layout.sha256}"
 
 
-def _shapes_entry(root: Path) -> Entry:
-    path = shapes.cache_file(root, shapes.TRAIN_SIZE, shapes.TEST_SIZE, seed=0)
-    state = "here" if path.is_file() else "drawn when it is needed"
-    image = (3, shapes.SIZE, shapes.SIZE)
-    names = list(shapes.GLYPHS)
-    size = _size(path)
-    return Entry("shapes", state, shapes.TRAIN_SIZE, shapes.TEST_SIZE, image, len(names), names, size, _here(path))
+def _entry(name: str, root: Path) -> dict[str, Any]:
+    """One line of the list."""
+    path, layout = _place(name, root), cifar.LAYOUTS.get(name)
+    if layout is None:
+        train, test, n_classes = shapes.TRAIN_SIZE, shapes.TEST_SIZE, len(shapes.GLYPHS)
+    else:
+        train, test = len(layout.train) * layout.train_rows, len(layout.test) * layout.test_rows
+        n_classes = layout.labels["fine"][2]
+    facts = {"name": name, "train": train, "test": test, "image": [3, 32, 32], "n_classes": n_classes}
+    return facts | {"path": None if path is None else str(path)}
 
 
-def _cifar_entry(layout: cifar.Layout, root: Path) -> Entry:
-    path = _place(layout, root)
-    state = "here" if path is not None else f"not here: data fetch {layout.name}"
-    train, test = len(layout.train) * layout.train_rows, len(layout.test) * layout.test_rows
-    names = _class_names(layout, root)
-    size = 0 if path is None else _size(path)
-    return Entry(layout.name, state, train, test, (3, 32, 32), layout.n_classes["fine"], names, size, _here(path))
-
-
-def _place(layout: cifar.Layout, root: Path) -> Path | None:
-    cached = fetch.cache_file(layout, root)
-    return cached if cached.is_file() else cifar.find(layout, root)
-
-
-def _class_names(layout: cifar.Layout, root: Path) -> list[str]:
-    """The names in the cache, read without the images; CIFAR-10's are known even without a cache."""
-    cached = fetch.cache_file(layout, root)
-    if cached.is_file():
-        return store.read(cached, only=("classes_fine",))["classes_fine"].tolist()
-    return list(fetch.CIFAR10_CLASSES) if layout.name == "cifar10" else []
+def _place(name: str, root: Path) -> Path | None:
+    """Where a known set is kept."""
+    layout = cifar.LAYOUTS.get(name)
+    if layout is None:
+        cached = shapes.cache_file(root, shapes.TRAIN_SIZE, shapes.TEST_SIZE, seed=0)
+    else:
+        cached = fetch.cache_file(layout, root)
+    return cached if cached.is_file() else layout and cifar.find(layout, root)
 
 
 def _facts(data: Dataset) -> dict[str, Any]:
@@ -228,16 +201,15 @@ def _facts(data: Dataset) -> dict[str, Any]:
     }
 
 
-def _print_list(entries: list[Entry], root: Path) -> None:
-    table = Table("name", "images: train + test", "size", "classes", "on disk", "state")
+def _print_list(entries: list[dict[str, Any]], root: Path) -> None:
+    table = Table("name", "images: train + test", "size", "classes", "state")
     for entry in entries:
-        names = f"{entry.n_classes}: {', '.join(entry.classes[:3])}, ..." if entry.classes else str(entry.n_classes)
-        size, images = "x".join(map(str, entry.image)), f"{entry.train:,} + {entry.test:,}"
-        table.add_row(entry.name, images, size, names, _megabytes(entry.bytes) if entry.path else "", entry.state)
+        missing = "drawn when it is needed" if entry["name"] == "shapes" else f"not here: data fetch {entry['name']}"
+        size, images = "x".join(map(str, entry["image"])), f"{entry['train']:,} + {entry['test']:,}"
+        table.add_row(entry["name"], images, size, str(entry["n_classes"]), "here" if entry["path"] else missing)
     console.print(table)
-    console.print(
-        f"folder: {root}; also usable: any folder of class folders, .npz file or CIFAR archive", soft_wrap=True
-    )
+    also = "also usable: any folder of class folders, .npz file or CIFAR archive"
+    console.print(f"folder: {root}; {also}", soft_wrap=True)
 
 
 def _print_facts(facts: dict[str, Any]) -> None:
@@ -257,15 +229,5 @@ def _print_facts(facts: dict[str, Any]) -> None:
     console.print(table)
 
 
-def _size(path: Path) -> int:
-    """The size in bytes of a file, or of the files in a folder."""
-    files = path.iterdir() if path.is_dir() else (path,)
-    return sum(file.stat().st_size for file in files if file.is_file())
-
-
 def _megabytes(n: int) -> str:
     return f"{n / 1e6:,.0f} MB"
-
-
-def _here(path: Path | None) -> str | None:
-    return None if path is None or not path.exists() else str(path)

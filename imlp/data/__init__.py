@@ -4,7 +4,7 @@
 |---|---|
 | `shapes` | generated from the seed, no download: glyphs anywhere on textured backgrounds |
 | `cifar10`, `cifar100` | fetched with `data fetch`; also read where the official archive or its folder lies |
-| folder, `.tar.gz` with CIFAR's files | their python or their binary version |
+| folder, `.tar.gz` with CIFAR's files | the version for Python |
 | folder of class folders | PNG and JPEG, resized; `train` and `test` inside it, or a seeded split |
 | `.npz` | `x`, `y`, `x_test`, `y_test`, and `classes` if you like |
 
@@ -78,10 +78,10 @@ def _cifar_arrays(layout: cifar.Layout, root: Path, progress: ProgressCallback) 
     cached = fetch.cache_file(layout, root)
     if cached.is_file():
         return store.read(cached)
-    found = cifar.find(layout, root)
-    if found is None:
+    place = cifar.find(layout, root)
+    if place is None:
         raise DataError(f"{layout.name} is not in {root}", f"fetch it: python cli.py data fetch {layout.name}")
-    return cifar.read(found, layout, progress=progress)[1]
+    return cifar.read(place, layout, progress=progress)[1]
 
 
 def _from_path(path: Path, seed: int, image: Image | None, labels: str, progress: ProgressCallback) -> Dataset:
@@ -90,16 +90,11 @@ def _from_path(path: Path, seed: int, image: Image | None, labels: str, progress
         raise DataError(problem, f"name {', '.join(NAMES)}, a folder, an .npz or a CIFAR .tar.gz")
     if path.is_dir():
         for layout in cifar.LAYOUTS.values():
-            if (found := cifar.find(layout, path)) is not None:
-                return _cifar_at(found, layout, labels, progress)
+            if (place := cifar.find(layout, path)) is not None:
+                return cifar.dataset(*cifar.read(place, layout, progress=progress), labels)
         return folder.read(path, image or (3, 32, 32), seed=seed, progress=progress)
     if path.suffix == ".npz":
         return npz.read(path)
     if path.name.endswith((".tar.gz", ".tgz", ".tar")):
-        return _cifar_at(path, None, labels, progress)
+        return cifar.dataset(*cifar.read(path, progress=progress), labels)
     raise DataError(f"{path} is of no known type", "give a folder, an .npz, or a .tar.gz with CIFAR's files")
-
-
-def _cifar_at(path: Path, layout: cifar.Layout | None, labels: str, progress: ProgressCallback) -> Dataset:
-    found, arrays = cifar.read(path, layout, progress=progress)
-    return cifar.dataset(found, arrays, labels)

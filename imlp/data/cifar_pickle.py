@@ -60,7 +60,7 @@ def unpickle(content: bytes, where: Path) -> dict[str, Any]:
     try:
         value = _Unpickler(io.BytesIO(content), encoding="latin1").load()
     except Exception as error:  # a damaged pickle can fail in any way; none of them is worth more than its reason
-        raise DataError(f"{where} is refused or damaged: {cause(error)}", AGAIN) from error
+        raise DataError(f"{where} is refused or damaged: {str(error) or type(error).__name__}", AGAIN) from error
     if not isinstance(value, dict):
         raise DataError(f"{where} holds a {type(value).__name__}, not a dict", AGAIN)
     return {_text(key): _text(entry) for key, entry in value.items()}
@@ -73,8 +73,3 @@ def _text(value: Any) -> Any:
     if isinstance(value, list):
         return [_text(entry) for entry in value]
     return value
-
-
-def cause(error: Exception) -> str:
-    """Why a file cannot be read, in a few words."""
-    return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__

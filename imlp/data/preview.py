@@ -11,8 +11,8 @@ from imlp.look import plot
 from imlp.reference.augment import batch
 
 COLUMNS, ROWS = 10, 6
-CELL = 0.92  # inches of the picture's width for one image
-WHITE = 1.0
+CELL = 0.92  # inches per image
+NONE = -1  # where there is no image
 
 
 def save(data: Dataset, path: Path, *, augment: str = "none", seed: int = 0) -> None:
@@ -24,70 +24,44 @@ def figure(data: Dataset, *, augment: str = "none", seed: int = 0) -> Figure:
 
     Augmented: the images of the first row, and five draws of each below it.
     """
+    few = data.n_classes <= COLUMNS
     if augment != "none":
-        first = _of_class(data, range(min(COLUMNS, data.n_classes)), 1)[0]
-        rows = np.tile(first, (ROWS, 1))
-        labels = ["original", *(f"draw {i}" for i in range(1, ROWS))]
-    elif data.n_classes <= COLUMNS:
-        rows = _of_class(data, range(data.n_classes), ROWS)
-        labels = [""] * len(rows)
+        index = np.tile(_first(data, COLUMNS, 1), (ROWS, 1))
     else:
-        shown = min(data.n_classes, COLUMNS * COLUMNS)
-        flat = _of_class(data, range(shown), 1)[0]
-        rows = np.concatenate([flat, np.full(-shown % COLUMNS, -1)]).reshape(-1, COLUMNS)
-        labels = [""] * len(rows)
-    images = _images(data, rows.ravel(), augment, seed).reshape(*rows.shape, *data.image)
-    images[rows < 0] = WHITE
-    every = data.n_classes > COLUMNS and augment == "none"
-    return _grid(images, rows, data, labels, f"{data.name}, augmentation: {augment}", title_every=every)
+        index = _first(data, COLUMNS, ROWS) if few else _first(data, COLUMNS * COLUMNS, 1).reshape(-1, COLUMNS)
+    title = f"{data.name}, augmentation: {augment}" + ("" if augment == "none" else " (first row: as they are)")
+    result = Figure(figsize=(CELL * index.shape[1], 1.15 * CELL * len(index) + 0.5))
+    result.suptitle(title, fontsize=11)
+    grid = result.subplots(*index.shape, squeeze=False, gridspec_kw={"wspace": 0.06, "left": 0.01, "right": 0.99})
+    for axes, image, i in zip(grid.flat, _images(data, index, augment, seed), index.flat, strict=True):
+        axes.set_axis_off()
+        if i == NONE:
+            continue
+        axes.imshow(image.transpose(1, 2, 0).squeeze(), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+        if axes in grid[0] or (augment == "none" and not few):
+            axes.set_title(data.classes[data.y[i]].replace("_", " "), fontsize=9 if few else 6.5, pad=2)
+    return result
 
 
-def _of_class(data: Dataset, classes: range, n: int) -> np.ndarray:
-    """The first `n` training images of each class, `(n, classes)`; -1 where it has fewer."""
-    chosen = np.full((n, len(classes)), -1)
-    for column, label in enumerate(classes):
-        found = np.flatnonzero(data.y == label)[:n]
-        chosen[: len(found), column] = found
-    return chosen
+def _first(data: Dataset, n_classes: int, n: int) -> np.ndarray:
+    """The first `n` training images of up to `n_classes` classes, `(n, classes)`; a full row of them if there are more
+    classes than one row holds."""
+    used = min(n_classes, data.n_classes)
+    index = np.full((n, used + (-used % COLUMNS if used > COLUMNS else 0)), NONE)
+    for label in range(used):
+        rows = np.flatnonzero(data.y == label)[:n]
+        index[: len(rows), label] = rows
+    return index
 
 
 def _images(data: Dataset, index: np.ndarray, augment: str, seed: int) -> np.ndarray:
     """Images from black 0 to white 1, the first row of an augmented picture left as it is."""
     mean, one = data.mean, np.ones(data.image[0])
     back = np.repeat(mean, data.image[1] * data.image[2])  # so that the mean colour is 0 where the image is cut
-    plain = (batch(data.x, index, None, mean, one) + back).clip(0, 1)
-    if augment == "none":
-        return plain
-    drawn = draw(augment, len(index), data.image, rng=np.random.default_rng(seed))
-    augmented = (batch(data.x, index, drawn, mean, one) + back).clip(0, 1)
-    augmented[: len(index) // ROWS] = plain[: len(index) // ROWS]
-    return augmented
-
-
-def _grid(
-    images: np.ndarray, rows: np.ndarray, data: Dataset, labels: list[str], title: str, *, title_every: bool
-) -> Figure:
-    """All images as one canvas with names above the columns, or above every image."""
-    n_rows, n_columns, _, h, w = images.shape
-    gap = max(2, h // 16)
-    above = round(0.34 * h) if title_every else gap
-    canvas = np.full((n_rows * (h + above) + gap, n_columns * (w + gap) + gap, images.shape[2]), WHITE)
-    margin = 0.7 if any(labels) else 0.1
-    scale = CELL / (w + gap)  # inches per pixel
-    inner_height, inner_width = canvas.shape[0] * scale, canvas.shape[1] * scale
-    width, height = margin + inner_width + 0.1, inner_height + 0.55
-    result = Figure(figsize=(width, height))
-    axes = result.add_axes((margin / width, 0.05 / height, inner_width / width, inner_height / height))
-    for row in range(n_rows):
-        y = row * (h + above) + above
-        axes.text(-gap, y + h / 2, labels[row], ha="right", va="center", fontsize=8)
-        for column in range(n_columns):
-            x = column * (w + gap) + gap
-            canvas[y : y + h, x : x + w] = images[row, column].transpose(1, 2, 0)
-            if rows[row, column] >= 0 and (title_every or row == 0):
-                name = data.classes[data.y[rows[row, column]]].replace("_", " ")
-                axes.text(x + w / 2, y - 1.5, name, ha="center", va="bottom", fontsize=6.5 if title_every else 9)
-    axes.imshow(canvas.squeeze(), cmap="gray", vmin=0, vmax=1, interpolation="nearest", aspect="auto")
-    axes.set_axis_off()
-    result.suptitle(title, fontsize=11, y=1 - 0.12 / height, va="top")
-    return result
+    flat = index.ravel()
+    images = (batch(data.x, flat, None, mean, one) + back).clip(0, 1)
+    if augment != "none":
+        drawn = draw(augment, len(flat), data.image, rng=np.random.default_rng(seed))
+        below = slice(index.shape[1], None)
+        images[below] = (batch(data.x, flat, drawn, mean, one) + back).clip(0, 1)[below]
+    return images.reshape(-1, *data.image)

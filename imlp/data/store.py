@@ -3,7 +3,7 @@
 import os
 import zipfile
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -30,17 +30,16 @@ def save(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
         np.savez(file, allow_pickle=False, **arrays)
 
 
-def read(path: Path, only: Collection[str] | None = None) -> dict[str, np.ndarray]:
-    """The arrays of an `.npz`, or some of them; one that is cut short, changed on disk or pickled is refused."""
+def read(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of an `.npz`; one that is cut short, changed on disk or pickled is refused."""
     remedy = "delete it and make it again, as numpy.savez writes it"
     try:
         with open_regular(path) as raw:
             if raw.read(6) == np.lib.format.MAGIC_PREFIX:
                 raise DataError(f"{path} holds a single array: it is an .npy", remedy)
             with zipfile.ZipFile(raw) as archive:
-                arrays = [info for info in archive.infolist() if info.filename.endswith(".npy")]
-                members = {info.filename.removesuffix(".npy"): info for info in arrays}
-                return {name: _array(archive, info) for name, info in members.items() if only is None or name in only}
+                members = [info for info in archive.infolist() if info.filename.endswith(".npy")]
+                return {info.filename.removesuffix(".npy"): _array(archive, info) for info in members}
     except OSError as error:
         raise FileError(f"cannot read {shown(path)}: {reason(error)}", "name a file that you may read") from error
     except (ValueError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error, MemoryError) as error:
@@ -51,8 +50,8 @@ def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
     with archive.open(info) as member:
         check_header(member, info.file_size)
     with archive.open(info) as member:
-        found: np.ndarray = np.lib.format.read_array(member, allow_pickle=False)
-        return found
+        array: np.ndarray = np.lib.format.read_array(member, allow_pickle=False)
+        return array
 
 
 def check_header(stream: Any, size: int) -> None:

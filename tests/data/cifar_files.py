@@ -1,4 +1,4 @@
-"""Writes CIFAR files in the official formats: pickles opcode for opcode as Python 2 wrote them, and binary records."""
+"""Writes CIFAR files in the official format: pickles opcode for opcode as Python 2 wrote them."""
 
 import hashlib
 import io
@@ -12,8 +12,6 @@ import numpy as np
 from imlp.data import cifar
 from imlp.data.cifar import Arrays, Layout
 
-PYTHON, BINARY = 0, 1
-
 
 def small(layout: Layout, rows: int) -> Layout:
     """The same layout with `rows` images per file, and no known contents."""
@@ -26,27 +24,27 @@ def contents(layout: Layout, *, seed: int = 0) -> Arrays:
     arrays: Arrays = {}
     for part, rows in (("", len(layout.train) * layout.train_rows), ("_test", len(layout.test) * layout.test_rows)):
         arrays[f"x{part}"] = rng.integers(0, 256, (rows, 3, 32, 32), dtype=np.uint8)
-        for kind, n in layout.n_classes.items():
+        for kind, (_, _, n) in layout.labels.items():
             arrays[f"y_{kind}{part}"] = rng.permutation(np.arange(rows) % n)
-    for kind, n in layout.n_classes.items():
+    for kind, (_, _, n) in layout.labels.items():
         arrays[f"classes_{kind}"] = np.array([f"{kind}_{i}" for i in range(n)])
     return arrays
 
 
-def write(layout: Layout, arrays: Arrays, folder: Path, version: int = PYTHON) -> Path:
+def write(layout: Layout, arrays: Arrays, folder: Path) -> Path:
     """Write the set's official folder below `folder`."""
-    folder = folder / layout.folders[version]
+    folder = folder / layout.folder
     folder.mkdir(parents=True, exist_ok=True)
-    for name, content in (python_files, binary_files)[version](layout, arrays).items():
+    for name, content in python_files(layout, arrays).items():
         (folder / name).write_bytes(content)
     return folder
 
 
-def write_archive(layout: Layout, arrays: Arrays, folder: Path, version: int = PYTHON) -> Path:
+def write_archive(layout: Layout, arrays: Arrays, folder: Path) -> Path:
     """Write the set's official tar.gz in `folder`."""
-    files = (python_files, binary_files)[version](layout, arrays)
-    members = {f"{layout.folders[version]}/{name}": content for name, content in files.items()}
-    return write_tar(folder / layout.archives[version], members)
+    files = python_files(layout, arrays)
+    members = {f"{layout.folder}/{name}": content for name, content in files.items()}
+    return write_tar(folder / layout.archive, members)
 
 
 def write_tar(path: Path, members: dict[str, bytes]) -> Path:
@@ -72,7 +70,7 @@ def _batches(layout: Layout, arrays: Arrays) -> dict[str, tuple[np.ndarray, dict
         rows = len(arrays[f"x{part}"]) // len(names)
         for i, name in enumerate(names):
             at = slice(i * rows, (i + 1) * rows)
-            labels = {kind: arrays[f"y_{kind}{part}"][at] for kind in layout.keys}
+            labels = {kind: arrays[f"y_{kind}{part}"][at] for kind in layout.labels}
             batches[name] = arrays[f"x{part}"][at].reshape(rows, -1), labels
     return batches
 
@@ -83,22 +81,12 @@ def python_files(layout: Layout, arrays: Arrays) -> dict[str, bytes]:
         train = name in layout.train
         number, of = (layout.train.index(name) + 1, len(layout.train)) if train else (1, 1)
         batch = {"batch_label": f"{'training' if train else 'testing'} batch {number} of {of}", "data": x}
-        batch |= {layout.keys[kind]: y.tolist() for kind, y in labels.items()}
+        batch |= {layout.labels[kind][0]: y.tolist() for kind, y in labels.items()}
         batch["filenames"] = [f"{i}.png" for i in range(len(x))]
         files[name] = python2_pickle(batch)
     files[layout.meta] = python2_pickle(
-        {key: arrays[f"classes_{kind}"].tolist() for kind, (key, _) in layout.names.items()}
+        {key: arrays[f"classes_{kind}"].tolist() for kind, (_, key, _) in layout.labels.items()}
     )
-    return files
-
-
-def binary_files(layout: Layout, arrays: Arrays) -> dict[str, bytes]:
-    files = {}
-    for name, (x, labels) in _batches(layout, arrays).items():
-        columns = [labels[kind].astype(np.uint8)[:, None] for kind in layout.keys]
-        files[f"{name}.bin"] = np.concatenate([*columns, x], axis=1).tobytes()
-    for kind, (_, file) in layout.names.items():
-        files[file] = ("\n".join(arrays[f"classes_{kind}"].tolist()) + "\n\n").encode()
     return files
 
 

