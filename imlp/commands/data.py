@@ -181,7 +181,9 @@ def _place(name: str, root: Path) -> Path | None:
         cached = shapes.cache_file(root, shapes.TRAIN_SIZE, shapes.TEST_SIZE, seed=0)
     else:
         cached = fetch.cache_file(layout, root)
-    return cached if cached.is_file() else layout and cifar.find(layout, root)
+    if cached.is_file() or layout is None:
+        return cached if cached.is_file() else None
+    return cifar.find(layout, root)
 
 
 def _facts(data: Dataset) -> dict[str, Any]:

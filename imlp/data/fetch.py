@@ -188,7 +188,7 @@ def _one_connection(layout: Layout, url: str, part: Path, progress: ProgressCall
     except urllib.error.HTTPError as error:
         raise SourceError(f"HTTP {error.code} {error.reason}") from error
     except urllib.error.URLError as error:
-        return reason(error.reason) if isinstance(error.reason, Exception) else error.reason
+        return reason(error.reason) if isinstance(error.reason, Exception) else str(error.reason)
     except (OSError, HTTPException, ValueError) as error:  # ValueError: a header or a redirection that is none
         return reason(error)
     return "the connection ended"
