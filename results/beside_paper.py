@@ -10,7 +10,7 @@ import readings
 from imlp.paper import experiments
 from imlp.paper.implied import JUDGED_BY
 from imlp.study.scores import Arm
-from imlp.train.config import Lane, from_mapping
+from imlp.train.config import Lane
 
 COLUMNS = ["pair", "model", "last epoch", "mean of the last five", "at the lowest test loss", "the paper"]
 
@@ -22,21 +22,21 @@ def table(arms: Sequence[Arm]) -> readings.Table:
 
 
 def _rows(arm: Arm) -> list[list[str]]:
-    found: dict[Lane | None, list[str]] = {}
+    rows: dict[Lane | None, list[str]] = {}
     for name in JUDGED_BY.get(arm.config.network, ()):
         experiment = experiments.read_experiment(name)
-        own = experiment.arm_of(arm.config.network)
-        if own is None or experiment.lacking({own: arm}):
+        asked = experiment.arm_of(arm.config.network)
+        if asked is None or experiment.lacking({asked: arm}):
             continue
-        for theirs in (row for row in experiment.paper(arm.config.data) if row["arm"] == own):
-            lane = None if theirs["lane"] is None else from_mapping(Lane, theirs["lane"])
-            if lane in found or (score := arm.score(lane)) is None:
+        for number in (number for number in experiment.paper(arm.config.data) if number.arm == asked):
+            lane = number.lane
+            if lane in rows or (score := arm.score(lane)) is None:
                 continue
             scores = [score]
             if lane is None or lane.is_plain or lane.is_mixed_repeatedly:  # otherwise only the last epoch is mixed
                 scores += filter(None, (arm.score_over_the_last(lane), arm.score_at_lowest_loss(lane)))
             cells = [f"{score.mean:.1f}" for score in scores] + [""] * (3 - len(scores))
-            std = "" if theirs["std"] is None else f" ± {theirs['std']:.1f}"
+            std = "" if number.std is None else f" ± {number.std:.1f}"
             model = arm.prior_name if lane is None else lane.title.removesuffix(", every step")
-            found[lane] = [f"{arm.config.network}, {arm.config.data}", model, *cells, f"{theirs['value']:.1f}{std}"]
-    return list(found.values())
+            rows[lane] = [f"{arm.config.network}, {arm.config.data}", model, *cells, f"{number.value:.1f}{std}"]
+    return list(rows.values())

@@ -3,6 +3,7 @@
 The package knows nothing of the record; this program and the modules beside it make its page from the runs.
 """
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,11 +18,10 @@ from results_page import FINDINGS, MARK, page
 from imlp.commands.console import err, out
 from imlp.commands.progress import watched
 from imlp.errors import ConfigError, ImlpError
-from imlp.files import check_path, read_text, write_whole
+from imlp.files import check_path, read_text, write_json, write_whole
 
 HERE = Path(__file__).resolve().parent
 EXPLORE = HERE.parent / "imlp/look/explore/accuracy.json"  # figure 2 of this record, for the page of `explore`
-
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -56,39 +56,43 @@ def _build(folder: Path, collect: Path | None, name: str | None) -> None:
     if collect is not None:
         target = folder / (name or check_path(collect).resolve().name)
         with watched() as progress, archive.replaced(target) as new:
-            written = [*archive.collect(collect, new), *record_figures.draw(new, progress)]
-        out.print(f"collected: {len(written)} files", soft_wrap=True)
+            n = archive.collect(collect, new) + record_figures.draw(new, progress)
+        out.print(f"collected: {n} files", soft_wrap=True)
     if (folder / "README.md").is_file() and MARK not in read_text(folder / "README.md"):
         remedy = f"move what it says into {folder / FINDINGS}, delete it, and run this program again"
         raise ConfigError(f"{folder / 'README.md'} was not written by this program", remedy)
-    archive.update(folder)
     records = archive.records(folder)
+    for record in (record for record in records if record.is_stale):
+        write_json(folder / record.name / archive.EXPERIMENT, dataclasses.asdict(record.outcomes[0]))
     runs = [run for record in records for run in record.runs]
-    for number, of in ((2, figure2), (3, figure3)):
-        if (arm := of.best_arm(runs)) is not None:
-            figure2.write(folder, f"figure{number}", of.figure(arm))
+    for number, module in ((2, figure2), (3, figure3)):
+        if (arm := module.best_arm(runs)) is not None:
+            record_figures.write(folder, f"figure{number}", module.figure(arm))
     with write_whole(folder / "README.md") as file:
         file.write(page(folder, records).encode())
     out.print(f"written: {folder / 'README.md'}", soft_wrap=True)
     if folder.resolve() == HERE:
         with write_whole(EXPLORE) as file:
-            file.write(json.dumps(explore_accuracy(), indent=1).encode() + b"\n")
+            file.write(json.dumps(explore_accuracy(records), indent=1).encode() + b"\n")
 
 
 def _check(folder: Path) -> None:
-    wrong = archive.disagreements(folder)
-    if folder.resolve() == HERE and json.loads(EXPLORE.read_text()) != explore_accuracy():
-        wrong.append(f"{EXPLORE} is not figure 2 of the record")
-    for text in wrong:
-        err.print(f"error: {text}; to update it: python results/build.py", soft_wrap=True)
-    if wrong:
+    records = archive.records(folder)
+    stale = [folder / record.name / archive.EXPERIMENT for record in records if record.is_stale]
+    if read_text(folder / "README.md", "write it first: python results/build.py") != page(folder, records):
+        stale.append(folder / "README.md")
+    if folder.resolve() == HERE and json.loads(EXPLORE.read_text()) != explore_accuracy(records):
+        stale.append(EXPLORE)
+    for path in stale:
+        err.print(f"error: {path} is not what the runs give; to update it: python results/build.py", soft_wrap=True)
+    if stale:
         raise typer.Exit(1)
     out.print(f"{folder / 'README.md'} agrees with its files", soft_wrap=True)
 
 
-def explore_accuracy() -> dict[str, Any]:
+def explore_accuracy(records: list[archive.Record]) -> dict[str, Any]:
     """What the page of `explore` shows: figure 2 with its spread, the prior, and what the runs are."""
-    arm = figure2.best_arm([run for record in archive.records(HERE) for run in record.runs])
+    arm = figure2.best_arm([run for record in records for run in record.runs])
     if arm is None:
         raise ConfigError(f"{HERE} has no curve over alpha yet", "collect runs first: --collect FOLDER")
     return figure2.points(arm)

@@ -3,8 +3,8 @@
 The best evidence there is: runs at the paper's setting as soon as they have enough alphas, until then those with most.
 """
 
+import dataclasses
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from readings import differences
@@ -33,8 +33,8 @@ def best_evidence(runs: Sequence[Run], points: Callable[[Arm], int], fewest: int
         length = arm.config.epochs * (arm.config.train_size or 10**9)
         return not lacking(arm), not differences(arm.config), points(arm), length
 
-    own = [run for run in runs if (run.config.network, run.config.data) == ("cnn", DATA)]
-    return max((arm for arm in arms_of(own) if points(arm) >= fewest), key=rank, default=None)
+    of_pair = [run for run in runs if (run.config.network, run.config.data) == ("cnn", DATA)]
+    return max((arm for arm in arms_of(of_pair) if points(arm) >= fewest), key=rank, default=None)
 
 
 def lacking(arm: Arm) -> str:
@@ -55,12 +55,12 @@ def described(arm: Arm, lanes: Iterable[Lane]) -> str:
 
 def series(arm: Arm) -> dict[str, list[Lane]]:
     """By cadence the lanes of the paper's interpolation with a constant alpha above 0, smallest first."""
-    return {base.every: own for base, own in arm.series.items() if base == Lane(alpha="0", every=base.every)}
+    return {base.every: lanes for base, lanes in arm.series.items() if base == Lane(alpha="0", every=base.every)}
 
 
 def drawn(arm: Arm) -> list[Lane]:
     """The lanes of the curves; alpha 0 begins each of them."""
-    return [Lane(alpha="0"), *(lane for own in series(arm).values() for lane in own)]
+    return [Lane(alpha="0"), *(lane for lanes in series(arm).values() for lane in lanes)]
 
 
 def figure(arm: Arm) -> "Figure":
@@ -69,11 +69,9 @@ def figure(arm: Arm) -> "Figure":
     A second curve has each accuracy after the epoch of the lowest test loss: the paper's may be of the last or of that.
     """
     from imlp.report import figures, gather
-    from imlp.study.outcomes import Outcome, typed
 
-    outcome = experiments.read_experiment(NAME).outcome({ARM: arm}, budget="paper", command="")
-    outcome["paper"] = [] if outcome["lacking"] else outcome["paper"]
-    (data,) = gather.gather([arm], [typed(Outcome, outcome)])
+    outcome = experiments.read_experiment(NAME).outcome({ARM: arm})
+    (data,) = gather.gather([arm], [dataclasses.replace(outcome, paper=[]) if outcome.lacking else outcome])
     every, lanes = max(series(arm).items(), key=lambda item: len(arm.scores_of(item[1])))
     early = {lane: arm.score_at_lowest_loss(lane) for lane in (Lane(alpha="0"), *lanes)}
     curve = [(float(lane.alpha), score.mean) for lane, score in early.items() if score]  # none without losses on record
@@ -88,9 +86,9 @@ def points(arm: Arm) -> dict[str, Any]:
     """The curves as numbers: by cadence the alphas with mean, standard deviation and number of seeds."""
     zero = [score for score in arm.scores if score.alpha == 0][:1]
     curves = {
-        every: [_point(score) for score in (*zero, *own)]
+        every: [_point(score) for score in (*zero, *scores)]
         for every, lanes in series(arm).items()
-        if len(own := arm.scores_of(lanes)) >= FEWEST
+        if len(scores := arm.scores_of(lanes)) >= FEWEST
     }
     prior, parameters = arm.score(None), next(run.result["parameters"] for run in arm.runs if run.result)
     about = {"what": described(arm, drawn(arm)), "prior": _point(prior) if prior else None}
@@ -103,13 +101,3 @@ def _point(score: Any) -> dict[str, Any]:
 
 def _alphas(arm: Arm) -> int:
     return max((len(arm.scores_of(lanes)) for lanes in series(arm).values()), default=0)
-
-
-def write(folder: Path, name: str, figure: "Figure") -> None:
-    """Put a figure into a folder, as `name.png` and `name.svg`."""
-    from imlp.files import write_whole
-    from imlp.report.figures import written
-
-    for suffix, content in written(figure).items():
-        with write_whole(folder / f"{name}.{suffix}") as file:
-            file.write(content)

@@ -51,13 +51,12 @@ def figure(arm: Arm) -> "Figure":
         left.plot(*_by_epoch(arm, LANES[k]), color=shades[k], label=label)
         right.errorbar(place, score.mean, score.std or 0, color=shades[k], marker="s", markersize=7, capsize=4)
     theirs = [] if lacking(arm) else experiments.read_experiment("decay").paper(DATA)
-    paper = {row["lane"]["alpha"]: row for row in theirs if row["lane"]}
-    shown = {place: paper[ALPHAS[k]] for place, k in enumerate(known) if ALPHAS[k] in paper}
+    paper = {number.lane.alpha: number for number in theirs if number.lane}
+    shown = {place + 0.18: paper[ALPHAS[k]] for place, k in enumerate(known) if ALPHAS[k] in paper}
     if shown:
-        values, deviations = ([row[key] for row in shown.values()] for key in ("value", "std"))
+        values, deviations = [number.value for number in shown.values()], [number.std for number in shown.values()]
         diamonds: dict[str, Any] = {"marker": "D", "markerfacecolor": "none", "color": "black", "linestyle": "none"}
-        beside = [place + 0.18 for place in shown]
-        right.errorbar(beside, values, deviations, capsize=4, label="the paper", **diamonds)
+        right.errorbar([*shown], values, deviations, capsize=4, label="the paper", **diamonds)
         right.legend(fontsize=8)
     right.set_xticks(range(len(known)), [str(k) for k in known])
     right.set(xlabel="k: the larger, the sooner alpha is 0", title="after the last epoch")

@@ -13,7 +13,7 @@ from imlp.study.scores import Arm, Score, arms_of
 from imlp.train.config import Config, Lane
 from imlp.train.run_reader import Run
 
-PAPER = Config(data="cifar10")
+PAPER_CONFIG = Config(data="cifar10")
 NETWORKS = {"table1-cnn": "cnn", "decay": "cnn", "table1-mixer": "mixer"}  # of experiments with the paper's numbers
 MODELS = {  # by name: the experiment that has its number, and its lane; None: the prior
     "S-CNN": ("table1-cnn", None),
@@ -41,8 +41,8 @@ def _is_reading(config: Config) -> bool:
         return False
     whole = dataclasses.replace(config, train_size=None)
     enough = config.train_size is None or config.train_size >= SHARE * IMAGES
-    paper = dataclasses.replace(PAPER, network=config.network)
-    return config.data == PAPER.data and enough and not lacking(whole, paper)
+    paper = dataclasses.replace(PAPER_CONFIG, network=config.network)
+    return config.data == PAPER_CONFIG.data and enough and not lacking(whole, paper)
 
 
 def differences(config: Config) -> list[str]:
@@ -51,23 +51,27 @@ def differences(config: Config) -> list[str]:
     >>> differences(Config(data="cifar10", augment="resized", crop_area="0.4,1", crop_aspect="1,1", inputs="unit"))
     ['resized', 'area 0.4 to 1, aspect 1 to 1', 'pixels from 0 to 1']
     """
-    found = [config.augment] if config.augment != PAPER.augment else []
-    if config.augment == "resized":
-        found += [f"area {config.crop_area.replace(',', ' to ')}, aspect {config.crop_aspect.replace(',', ' to ')}"]
-    found += ["pixels from 0 to 1"] if config.inputs == "unit" else []
-    found += [f"{config.train_size:,} images"] if config.train_size else []
-    found += [f"{config.validation:,} held out"] if config.validation else []
     options = dict(config.options)
-    found += [f"norms after layers {' and '.join(map(str, options['activated']))}"] if "activated" in options else []
-    found += [
-        f"{name.replace('_', ' ')} {options[name]}" for name in ("first_channels", "first_stride") if name in options
-    ]
-    found += ["the Mixer not residual"] if options.get("residual") is False else []
-    return found
+    words = {
+        config.augment: config.augment != PAPER_CONFIG.augment,
+        f"area {_span(config.crop_area)}, aspect {_span(config.crop_aspect)}": config.augment == "resized",
+        "pixels from 0 to 1": config.inputs == "unit",
+        f"{config.train_size or 0:,} images": config.train_size,
+        f"{config.validation:,} held out": config.validation,
+        f"norms after layers {' and '.join(map(str, options.get('activated', ())))}": "activated" in options,
+        f"first channels {options.get('first_channels')}": "first_channels" in options,
+        f"first stride {options.get('first_stride')}": "first_stride" in options,
+        "the Mixer not residual": options.get("residual") is False,
+    }
+    return [text for text, is_so in words.items() if is_so]
+
+
+def _span(ends: str) -> str:
+    return ends.replace(",", " to ")
 
 
 def _named(config: Config) -> str:
-    return ", ".join(differences(config)) or f"{PAPER.augment}, the default"
+    return ", ".join(differences(config)) or f"{PAPER_CONFIG.augment}, the default"
 
 
 def _finished(arms: Sequence[Arm]) -> Table:
@@ -78,10 +82,10 @@ def _finished(arms: Sequence[Arm]) -> Table:
     columns, last = ["reading", "after the epoch"], ["the paper", ""]
     rows = {(_named(arm.config), when): [_named(arm.config), when] for arm in arms for when in _epochs(arm.config)}
     for model, (experiment, lane) in MODELS.items():
-        paper = experiments.read_experiment(experiment).paper(PAPER.data)
-        theirs = next(row for row in paper if row["lane"] == (None if lane is None else {"alpha": lane.alpha}))
+        numbers = experiments.read_experiment(experiment).paper(PAPER_CONFIG.data)
+        theirs = next(n for n in numbers if (n.lane and n.lane.alpha) == (lane and lane.alpha))
         columns += [model, "from the paper, in its std"]
-        last += [f"{theirs['value']:.1f}", ""]
+        last += [f"{theirs.value:.1f}", ""]
         scores: dict[tuple[str, str], Score] = {}
         for arm in (arm for arm in arms if arm.config.network == NETWORKS[experiment]):
             found = (arm.score(lane), arm.score_over_the_last(lane), arm.score_at_lowest_loss(lane))
@@ -91,7 +95,7 @@ def _finished(arms: Sequence[Arm]) -> Table:
         for key, cells in rows.items():
             score = scores.get(key)
             cells.append(f"{score.mean:.1f}" if score else "")
-            cells.append(f"{(score.mean - theirs['value']) / theirs['std']:+.1f}" if score else "")
+            cells.append(f"{(score.mean - theirs.value) / (theirs.std or 1):+.1f}" if score else "")
     found_any = [cells for cells in rows.values() if any(cells[2:])]
     return columns, [*found_any, last] if found_any else []
 

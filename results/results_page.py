@@ -4,34 +4,24 @@ All of it is computed from the files of the runs, but for the sentences in `find
 names the verdicts that it rests on, so it cannot outlive them.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import beside_paper
-import figure2
-import figure3
 import readings
 from archive import Record
 
-from imlp.errors import ConfigError, ImlpError, known
-from imlp.paper.claims import UNKNOWN
+from imlp.errors import ConfigError, ImlpError
 from imlp.study.cost import duration
+from imlp.study.outcomes import FAILS, HOLDS, UNKNOWN, OutcomeRow, Verdict, typed
 from imlp.study.scores import PRIORS, arms_of
 from imlp.train.config import read
-from imlp.train.run_reader import Run, conform, optional
+from imlp.train.run_reader import Run
 
 FINDINGS = "findings.toml"
 MARK = "<!-- computed by `python results/build.py`; sentences of your own go into findings.toml -->"
-REST = {"record": str, "claim": str, "verdict": str}  # what findings.toml may hold, and has to
-FINDING, MORE_OF_FINDING = {"says": str, "figure": str, "rests": [REST]}, {"more": str, "alt": str}
-RECORD = {"title": str, "commit": str, "commits": {...: str}, "note": str, "figure": str, "alt": str}
-PAGE = {
-    "missing": str,
-    "reading": str,
-    "findings": [lambda own: FINDING | optional(**MORE_OF_FINDING)(own)],
-    "records": {...: optional(**RECORD)},
-}
 ABOUT = (
     "This page is computed from the runs beside it (`python results/build.py`; `--check` fails if it differs). "
     "Accuracies are top-1 on the test images after the last epoch, in per cent; *std* is the standard deviation over "
@@ -48,29 +38,74 @@ MODELS = (
     "stated otherwise. With `decay:0.5:k`, alpha is 0.5 (1 - t / T)^k in epoch t of T; `end:0.5` mixes once, before "
     "the test. The *S-CNN* and the *MLP-Mixer* are priors, trained on the same batches."
 )
-BESIDE = "Test accuracy in per cent at the paper's setting, as we read it: 100 epochs, all images, the crop `pad`."
+AT_THE_SETTING = (
+    "Test accuracy in per cent at the paper's setting, as we read it: 100 epochs, all images, the crop `pad`."
+)
+
+
+@dataclass(frozen=True)
+class Rest:
+    """A verdict that a finding rests on."""
+
+    record: str
+    claim: str
+    verdict: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A sentence, its picture, and the verdicts that it rests on; `alt` is what the picture shows."""
+
+    says: str
+    figure: str
+    rests: list[Rest]
+    more: str = ""
+    alt: str = ""
+
+
+@dataclass(frozen=True)
+class Note:
+    """What is said of one record; `commits` by the name of the run's folder."""
+
+    title: str = ""
+    commit: str = ""
+    commits: dict[str, str] = field(default_factory=dict)
+    note: str = ""
+    figure: str = ""
+    alt: str = ""
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What `findings.toml` holds, which is written by hand."""
+
+    missing: str = ""
+    reading: str = ""
+    findings: list[Finding] = field(default_factory=list)
+    records: dict[str, Note] = field(default_factory=dict)
 
 
 def page(folder: Path, found: Sequence[Record]) -> str:
-    """The whole page in Markdown."""
-    given = _read_findings(folder)
-    notes = given.get("records", {})
-    found = sorted(found, key=lambda record: record.lacking != "")  # the paper's setting first
+    """The whole page in Markdown; records at the paper's setting come first."""
+    written = _read_findings(folder)
+    notes = {record.name: written.records.get(record.name, Note()) for record in found}
+    whole, short = ([record for record in found if bool(record.lacking) == is_short] for is_short in (False, True))
+    found = [*whole, *short]
+    about_short = list(filter(None, (_note(folder, record, notes[record.name]) for record in short)))
     parts = [
         f"{MARK}\n\n# Results",
-        *_findings(folder, given.get("findings", []), found),
+        *(part for finding in written.findings for part in _finding(folder, finding, found)),
         *_beside_the_paper(found),
-        *_paper_figures(found, {finding["figure"] for finding in given.get("findings", [])}),
-        *_readings(found, given.get("reading", "")),
+        *_readings(found, written.reading),
         "## What was judged, and what cannot be told yet",
         RULE,
-        _open(found, notes),
-        *(_note(folder, record, notes.get(record.name, {})) for record in found if not record.lacking),
-        *([given["missing"].strip()] if "missing" in given else []),
-        *(_short(folder, [record for record in found if record.lacking], notes)),
+        _counts(found, notes),
+        *(_note(folder, record, notes[record.name]) for record in whole),
+        written.missing.strip(),
+        *(["## What short runs show", *about_short] if about_short else []),
         "## The numbers",
         ABOUT,
-        *(_numbers(record) for record in found),
+        *map(_numbers, found),
         "## The verdicts in full",
         *(_verdicts(record) for record in found if record.verdicts),
         "## Where the runs come from",
@@ -79,68 +114,39 @@ def page(folder: Path, found: Sequence[Record]) -> str:
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def _findings(folder: Path, given: Sequence[dict[str, Any]], known: Sequence[Record]) -> list[str]:
-    """Each finding in bold with its evidence and its picture; without a file of them, the verdicts themselves."""
-    found: list[str] = []
-    for finding in given:
-        evidence = []
-        for rest in finding["rests"]:
-            verdict = _named(known, rest["record"], rest["claim"])
-            if verdict is None or verdict["verdict"] != rest["verdict"]:
-                now = verdict["verdict"] if verdict else "not on record"
-                problem = f"{folder / FINDINGS}: {finding['says']!r:.60} rests on {rest['claim']!r} in {rest['record']}"
-                raise ConfigError(f"{problem}, which is now: {now}", "say what the runs say")
-            evidence.append(_evidence(rest["record"], verdict))
-        picture = f"![{finding.get('alt', finding['says'])}]({finding['figure']})"
-        said = f"**{finding['says']}** {finding.get('more', '').strip()}".strip()
-        found += [said, picture, "\n".join(evidence)]
-    if not given:
-        decided = [(r.name, v) for r in known for v in r.verdicts if v["verdict"] != UNKNOWN]
-        found = [_evidence(name, verdict) for name, verdict in decided]
-        found = ["\n".join(found)] if found else ["No claim can be judged by what is on record."]
-    return found
+def _finding(folder: Path, finding: Finding, found: Sequence[Record]) -> list[str]:
+    """A finding in bold, its picture, and its evidence; an error if it no longer holds."""
+    evidence = []
+    for rest in finding.rests:
+        verdicts = [verdict for record in found if record.name == rest.record for verdict in record.verdicts]
+        verdict = next((verdict for verdict in verdicts if verdict.claim == rest.claim), None)
+        if verdict is None or verdict.verdict != rest.verdict:
+            now = verdict.verdict if verdict else "not on record"
+            problem = f"{folder / FINDINGS}: {finding.says!r:.60} rests on {rest.claim!r} in {rest.record}"
+            raise ConfigError(f"{problem}, which is now: {now}", "say what the runs say")
+        evidence.append(_text(f"- *{verdict.verdict}*: {verdict.claim} (`{rest.record}`). {_sentence(verdict)}"))
+    picture = f"![{finding.alt or finding.says}]({finding.figure})"
+    return [f"**{finding.says}** {finding.more.strip()}".strip(), picture, "\n".join(evidence)]
 
 
-def _read_findings(folder: Path) -> dict[str, Any]:
+def _read_findings(folder: Path) -> Findings:
     """What is written by hand, if it is what it should be; nothing where there is no file."""
     path = folder / FINDINGS
-    if not path.exists():
-        return {}
-    given = read(path)
     try:
-        conform(given, optional(**PAGE))
-        tables = [(given, PAGE), *((own, RECORD) for own in given.get("records", {}).values())]
-        tables += [(own, FINDING | MORE_OF_FINDING) for own in given.get("findings", [])]
-        for key, keys in ((key, keys) for table, keys in tables for key in table):
-            known(key, keys, "key")
-        if lacking := [own["says"] for own in given.get("findings", []) if not own["rests"]]:
-            raise ValueError(f"{lacking[0]!r:.60} rests on no verdict")
-    except ImlpError as error:
-        raise ConfigError(f"{path}: {error.problem}", error.remedy) from None
+        written = typed(Findings, read(path)) if path.exists() else Findings()
+        if unfounded := [finding.says for finding in written.findings if not finding.rests]:
+            raise ValueError(f"{unfounded[0]!r:.60} rests on no verdict")
     except ValueError as error:
-        raise ConfigError(f"{path}: {error}", "correct it; see the findings of the record in a clone") from error
-    return given
-
-
-def _named(found: Iterable[Record], name: str, claim: str) -> dict[str, str] | None:
-    own = (verdict for record in found if record.name == name for verdict in record.verdicts)
-    return next((verdict for verdict in own if verdict["claim"] == claim), None)
+        problem = error.problem if isinstance(error, ImlpError) else str(error)
+        raise ConfigError(
+            f"{path}: {problem.removeprefix(f'{path}: ')}", "see that of a clone, and correct it"
+        ) from error
+    return written
 
 
 def _beside_the_paper(found: Sequence[Record]) -> list[str]:
     columns, rows = beside_paper.table(arms_of(run for record in found for run in record.runs))
-    return ["## Beside the paper", BESIDE, _table(columns, rows), MODELS] if rows else []
-
-
-def _paper_figures(found: Sequence[Record], shown: set[str]) -> list[str]:
-    """Figures 2 and 3, unless a finding has shown them."""
-    runs, parts = [run for record in found for run in record.runs], []
-    for number, of, what in ((2, figure2, "Accuracy against alpha"), (3, figure3, "Alpha that decays over the epochs")):
-        name = f"figure{number}.png"
-        if name not in shown and (arm := of.best_arm(runs)) is not None:
-            text = f"{what}, with the CNN prior on CIFAR-10: {figure2.described(arm, of.drawn(arm))}."
-            parts += [f"## Figure {number}, as far as it is on record", text, f"![{what}]({name})"]
-    return parts
+    return ["## Beside the paper", AT_THE_SETTING, _table(columns, rows), MODELS] if rows else []
 
 
 def _readings(found: Sequence[Record], chosen: str) -> list[str]:
@@ -154,98 +160,78 @@ def _readings(found: Sequence[Record], chosen: str) -> list[str]:
     return parts
 
 
-def _open(found: Sequence[Record], notes: dict[str, Any]) -> str:
+def _counts(found: Sequence[Record], notes: Mapping[str, Note]) -> str:
+    """A row for each record: what it asks, how its verdicts came out, and how far it is from the paper's setting."""
     rows = []
     for record in found:
-        verdicts = [verdict["verdict"] for verdict in record.verdicts]
-        counts = [str(verdicts.count(which)) for which in ("holds", "fails", UNKNOWN)]
-        title = record.outcomes[0]["title"] if record.said else notes.get(record.name, {}).get("title", "")
-        rows.append([record.name, title, *counts, _lacking(record)])
+        verdicts = [verdict.verdict for verdict in record.verdicts]
+        counts = [str(verdicts.count(which)) for which in (HOLDS, FAILS, UNKNOWN)]
+        title = record.outcomes[0].title if record.on_file else notes[record.name].title
+        read_as = ", ".join(readings.differences(record.runs[0].config))
+        setting = record.lacking or ("complete" + (f", with {read_as}" if read_as else ""))
+        rows.append(
+            [record.name, title, *counts, setting if any(run.result for run in record.runs) else "stopped early"]
+        )
     return _table(["runs", "what they ask", "hold", "fail", "cannot tell", "the paper's setting"], rows)
 
 
-def _lacking(record: Record) -> str:
-    """How far its runs are from the paper's setting, and how they read what the paper leaves open."""
-    if not any(run.result for run in record.runs):
-        return "stopped early"
-    read_as = ", ".join(readings.differences(record.runs[0].config))
-    return record.lacking or ("complete" + (f", with {read_as}" if read_as else ""))
-
-
-def _short(folder: Path, found: Sequence[Record], notes: dict[str, Any]) -> list[str]:
-    told = list(filter(None, (_note(folder, record, notes.get(record.name, {})) for record in found)))
-    return ["## What short runs show", *told] if told else []
-
-
-def _note(folder: Path, record: Record, about: dict[str, str]) -> str:
-    if not about.get("note"):
-        return ""
-    shown = about.get("figure", "")
-    picture = f"\n\n![{_text(record.name)}]({shown})" if shown and (folder / shown).exists() else ""
-    return f"### {_text(record.name)}: {about.get('title', '')}\n\n{about['note'].strip()}{picture}"
+def _note(folder: Path, record: Record, about: Note) -> str:
+    shows = about.figure and (folder / about.figure).exists()
+    picture = f"\n\n![{_text(record.name)}]({about.figure})" if shows else ""
+    return f"### {_text(record.name)}: {about.title}\n\n{about.note.strip()}{picture}" if about.note else ""
 
 
 def _numbers(record: Record) -> str:
-    """A table for each arm's models, and where a run that is not finished has come to."""
+    """A table of the models of all arms, then the latest accuracies of unfinished runs."""
     rows: dict[tuple[str, str], list[str]] = {}
-    compared = any(row["difference"] is not None for outcome in record.outcomes for row in outcome["table"])
+    compared = any(row.difference is not None for outcome in record.outcomes for row in outcome.table)
     for outcome in record.outcomes:
-        several = len(outcome["arms"]) > 1
-        for row in outcome["table"]:
-            model = f"{row['arm']}: {row['model']}" if several else row["model"]
-            cells = [_number(row["mean"]), _number(row["std"])]
-            cells.append("{:.2f} to {:.2f}".format(*row["interval"]) if row["interval"] else "")
-            cells += [str(row["n"]), _number(row["paper"]), _number(row["paper_std"])]
-            cells += [f"{row['difference']:+.2f}" if row["difference"] is not None else ""] if compared else []
-            known = rows.get((row["arm"], row["model"]))
-            if known is None or row["paper"] is not None:
-                rows[row["arm"], row["model"]] = [model, *cells]
+        for row in outcome.table:
+            if (row.arm, row.model) not in rows or row.paper is not None:
+                model = f"{row.arm}: {row.model}" if len(outcome.arms) > 1 else row.model
+                rows[row.arm, row.model] = [model, *_cells(row), *([_number(row.difference, "+.2f")] * compared)]
     columns = ["model", "ours", "std", "95 %", "seeds", "paper", "its std", *(["difference"] if compared else [])]
-    body = [*rows.values()] or [row for run in record.runs if run.result for row in _alone(run)]
     parts = [_text(f"**{record.name}**{f' ({record.lacking})' if record.lacking else ''}")]
-    parts += [_table(columns, body)] if body else []
-    return "\n\n".join([*parts, *(text for run in record.runs if run.result is None for text in _unfinished(run))])
+    parts += [_table(columns, rows.values())] if rows else []
+    return "\n\n".join([*parts, *(_unfinished(run) for run in record.runs if run.result is None)])
 
 
-def _alone(run: Run) -> list[list[str]]:
-    """The models of a run that no experiment asks about."""
-    names = {"prior": PRIORS.get(run.config.network, "prior")}
-    own = run.result["models"] if run.result else ()
-    return [[names.get(m["lane"], m["name"]), _number(100 * m["test_accuracy"]), "", "", "1", "", ""] for m in own]
+def _cells(row: OutcomeRow) -> list[str]:
+    interval = "{:.2f} to {:.2f}".format(*row.interval) if row.interval else ""
+    return [_number(row.mean), _number(row.std), interval, str(row.n), _number(row.paper), _number(row.paper_std)]
 
 
-def _unfinished(run: Run) -> list[str]:
-    """Where each model of a run has come to that is not finished."""
+def _unfinished(run: Run) -> str:
+    """Latest accuracy of each model of an unfinished run."""
     done, config = max((row["epoch"] for row in run.rows), default=0), run.config
     names = {"prior": PRIORS.get(config.network, "prior")}
     last = [row for row in run.rows if row["epoch"] == done]
     models = ", ".join(f"{names.get(row['lane'], row['name'])} {_number(100 * row['test_accuracy'])}" for row in last)
-    how_far = f"Not finished: seed {config.seed}, epoch {done} of {config.epochs}{f': {models}' if models else ''}."
-    return [_text(how_far)]
+    return _text(f"Not finished: seed {config.seed}, epoch {done} of {config.epochs}{f': {models}' if models else ''}.")
 
 
 def _verdicts(record: Record) -> str:
-    lines = [_text(f"- *{v['verdict']}*: {v['claim']}. {_sentence(v)}") for v in record.verdicts]
+    lines = [_text(f"- *{v.verdict}*: {v.claim}. {_sentence(v)}") for v in record.verdicts]
     return "\n".join([_text(f"**{record.name}**"), "", *lines])
 
 
-def _origins(found: Sequence[Record], notes: dict[str, Any]) -> str:
+def _origins(found: Sequence[Record], notes: Mapping[str, Note]) -> str:
     """A row for each experiment, and for each run of a record without one."""
     rows = []
     for record in found:
-        about = notes.get(record.name, {})
-        for runs in [record.runs] if record.said else [[run] for run in record.runs]:
+        about = notes[record.name]
+        for runs in [record.runs] if record.on_file else [[run] for run in record.runs]:
             run, env = runs[0], runs[0].env
-            own = run.folder.name
-            name = record.name if record.said or len(record.runs) == 1 else f"{record.name}/{own}"
-            command = record.said["command"] if record.said else env.get("command", "")
+            folder = run.folder.name
+            name = record.name if record.on_file or len(record.runs) == 1 else f"{record.name}/{folder}"
+            command = record.on_file.command if record.on_file else env.get("command", "")
             command = f"python {command}" if command.startswith("cli.py") else command
             times = duration(60 * max(1, round(sum(one.seconds for one in runs) / 60)))
             images = f"{run.config.train_size:,}" if run.config.train_size else "all"
             images += f", {run.config.validation:,} held out" if run.config.validation else ""
             rows.append([
                 name, f"`{command}`", str(env.get("started", ""))[:10], times, str(run.config.epochs), images,
-                about.get("commits", {}).get(own, about.get("commit", "")), _machine(env),
+                about.commits.get(folder, about.commit), _machine(env),
                 *(str(env.get(key, "")) for key in ("python", "torch", "numpy")),
             ])  # fmt: skip
     titles = ["runs", "command", "began", "wall time", "epochs", "images", "commit", "machine"]
@@ -258,16 +244,12 @@ def _machine(env: dict[str, Any]) -> str:
     return ", ".join(str(part) for part in parts if part)
 
 
-def _evidence(record: str, verdict: dict[str, str]) -> str:
-    return _text(f"- *{verdict['verdict']}*: {verdict['claim']} (`{record}`). {_sentence(verdict)}")
+def _sentence(verdict: Verdict) -> str:
+    return f"{verdict.because[0].upper()}{verdict.because[1:]}."
 
 
-def _sentence(verdict: dict[str, str]) -> str:
-    return f"{verdict['because'][0].upper()}{verdict['because'][1:]}."
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
+def _number(value: float | None, digits: str = ".2f") -> str:
+    return "" if value is None else format(value, digits)
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -47,7 +47,7 @@ def report(
     - `report runs --files figures`: everything below runs/, with every figure and table as a file too
     """
     from imlp import report as reporting  # matplotlib takes a second to import
-    from imlp.paper.implied import beside
+    from imlp.paper.implied import from_paper
 
     def warn(text: str) -> None:
         err.print(f"warning: {text}", soft_wrap=True)
@@ -57,6 +57,6 @@ def report(
     for reference in coupling or []:
         class_of(reference)
     with watched(quiet=quiet) as progress:
-        reporting.write(folders, out_file, files=files, compare=beside, progress=progress, warn=warn)
+        reporting.write(folders, out_file, files=files, compare=from_paper, progress=progress, warn=warn)
     more = f"; figures and tables: {files}/" if files else ""
     out.print(f"written: {out_file} (open it in a browser){more}", soft_wrap=True)

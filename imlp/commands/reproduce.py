@@ -32,6 +32,7 @@ from imlp.paper.cost import list_experiments
 from imlp.paper.experiments import BUDGETS
 from imlp.study import cost
 from imlp.study.cost import duration
+from imlp.study.outcomes import ExperimentOutcome
 from imlp.train.config import Lane, check_seeds
 
 EXPERIMENT = "This experiment"
@@ -105,7 +106,7 @@ def reproduce(
     if json:
         print_json(result.as_dict())
     else:
-        print_outcome(result.content)
+        print_outcome(result.outcome)
         out.print(f"files: {result.folder}/" + (", a page to show: report.html" if page else ""), soft_wrap=True)
     if result.failed:
         raise typer.Exit(1)
@@ -121,31 +122,31 @@ def _checked(settings: dict[str, Any]) -> dict[str, Any]:
     return with_options(settings)
 
 
-def print_outcome(outcome: dict[str, Any]) -> None:
+def print_outcome(outcome: ExperimentOutcome) -> None:
     """The table with the paper's numbers, then the verdicts."""
-    several = len(outcome["arms"]) > 1
-    title = f"{outcome['title']} ({outcome['budget']}): test accuracy, %"
+    several = len(outcome.arms) > 1
+    title = f"{outcome.title} ({outcome.budget}): test accuracy, %"
     table = Table(title=title, title_justify="left")
-    compared = any(row["difference"] is not None for row in outcome["table"])
-    intervals = any(row["interval"] for row in outcome["table"])
+    compared = any(row.difference is not None for row in outcome.table)
+    intervals = any(row.interval for row in outcome.table)
     extra = [*(["95 % interval"] if intervals else []), "seeds", "paper", *(["difference"] if compared else [])]
     for column in (*(["arm"] if several else []), "model", "ours", *extra):
         table.add_column(column, justify="left" if column in ("arm", "model") else "right", overflow="fold")
-    for row in outcome["table"]:
-        ours, paper = plus_minus(row["mean"], row["std"]), plus_minus(row["paper"], row["paper_std"])
-        difference = f"{row['difference']:+.2f}" if row["difference"] is not None else ""
-        interval = "{:.2f} .. {:.2f}".format(*row["interval"]) if row["interval"] else ""
-        cells = [row["model"], ours, *([interval] if intervals else []), str(row["n"]), paper]
+    for row in outcome.table:
+        ours, paper = plus_minus(row.mean, row.std), plus_minus(row.paper, row.paper_std)
+        difference = f"{row.difference:+.2f}" if row.difference is not None else ""
+        interval = "{:.2f} .. {:.2f}".format(*row.interval) if row.interval else ""
+        cells = [row.model, ours, *([interval] if intervals else []), str(row.n), paper]
         cells += [difference] if compared else []
-        table.add_row(*([row["arm"]] if several else []), *cells)
+        table.add_row(*([row.arm] if several else []), *cells)
     out.print(table)
     spread = "+- is the standard deviation over seeds"
     out.print(f"{spread}; the interval holds the mean with 95 % confidence (Student's t)" if intervals else spread)
-    if outcome["lacking"] and any(row["paper"] is not None for row in outcome["table"]):
-        out.print(f"not the paper's setting ({outcome['lacking']}), so nothing is subtracted", soft_wrap=True)
-    for verdict in outcome["verdicts"]:
-        out.print(f"{verdict['verdict'].upper()}: {verdict['claim']}", soft_wrap=True)
-        out.print(f"    {verdict['because']}", soft_wrap=True)
+    if outcome.lacking and any(row.paper is not None for row in outcome.table):
+        out.print(f"not the paper's setting ({outcome.lacking}), so nothing is subtracted", soft_wrap=True)
+    for verdict in outcome.verdicts:
+        out.print(f"{verdict.verdict.upper()}: {verdict.claim}", soft_wrap=True)
+        out.print(f"    {verdict.because}", soft_wrap=True)
 
 
 def plus_minus(mean: float | None, std: float | None) -> str:

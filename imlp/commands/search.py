@@ -27,10 +27,10 @@ from imlp.commands.options import (
 from imlp.commands.sweep_display import Board, print_estimate
 from imlp.errors import ConfigError
 from imlp.study import cost, run_search
+from imlp.study.outcomes import SearchOutcome
 from imlp.study.run_search import TRIALS
 
 SEARCH = "This search"
-MOST_TRIALS = 1_000_000  # more must be a mistake
 SHOWN = 10  # trials in the table
 
 
@@ -101,8 +101,6 @@ def search(
     if list_all:
         print_choices(json)
         return
-    if trials > MOST_TRIALS:
-        raise ConfigError("--trials is too large", f"give at most {MOST_TRIALS:,}")
     lane = lane_settings(settings)
     if "alpha" in lane:
         raise ConfigError("--alpha is for one lane", "here it is what is searched; use sweep for alphas of your own")
@@ -122,35 +120,35 @@ def search(
     if json:
         print_json(result.as_dict())
     else:
-        print_search(result.content)
+        print_search(result.outcome)
         out.print(f"files: {result.folder}/ (search.json, search.png, the runs)", soft_wrap=True)
 
 
-def print_search(content: dict[str, Any]) -> None:
+def print_search(outcome: SearchOutcome) -> None:
     """The best trials, the choice, and its test."""
-    states = [trial["state"] for trial in content["trials"]]
+    states = [trial.state for trial in outcome.trials]
     counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-    held = content["validation"]
-    title = f"the best of {len(states)} trials ({counts}): accuracy on {held['images']:,} images held out, %"
+    held = outcome.validation
+    title = f"the best of {len(states)} trials ({counts}): accuracy on {held.images:,} images held out, %"
     table = _table(title, "trial", "lane", "validation")
-    whole = [trial for trial in content["trials"] if trial["state"] == "complete"]
-    for trial in sorted(whole, key=lambda trial: -trial["value"])[:SHOWN]:
-        mark = " (chosen)" if trial["number"] == content["chosen"]["number"] else ""
-        table.add_row(str(trial["number"]), trial["title"] + mark, f"{trial['value']:.2f}")
+    whole = [trial for trial in outcome.trials if trial.state == "complete"]
+    for trial in sorted(whole, key=lambda trial: -(trial.value or 0))[:SHOWN]:
+        mark = " (chosen)" if trial.number == outcome.chosen.number else ""
+        table.add_row(str(trial.number), trial.title + mark, f"{trial.value or 0:.2f}")
     out.print(table)
-    if content["importances"]:
-        shares = ", ".join(f"{name} {share:.0%}" for name, share in content["importances"].items())
+    if outcome.importances:
+        shares = ", ".join(f"{name} {share:.0%}" for name, share in outcome.importances.items())
         out.print(f"what matters: {shares}", soft_wrap=True)
-    if by_layer := ", ".join(f"{layer} {alpha}" for layer, alpha in content["chosen"]["alpha"].items()):
+    if by_layer := ", ".join(f"{layer} {alpha}" for layer, alpha in outcome.chosen.alpha.items()):
         out.print(f"chosen, by layer: {by_layer}", soft_wrap=True)
-    about = f"{content['network']} on {content['data']}, {content['epochs']} epochs on all training images"
+    about = f"{outcome.network} on {outcome.data}, {outcome.epochs} epochs on all training images"
     table = _table(f"{about}: accuracy, %", "model", "validation", "test", "seeds")
-    for row in content["final"]:
-        mark = " (chosen)" if row["lane"] == content["chosen"]["lane"] else ""
-        std = f" +- {row['test']['std']:.2f}" if row["test"]["std"] is not None else ""
-        validation = "" if row["validation"] is None else f"{row['validation']:.2f}"
-        test = f"{row['test']['mean']:.2f}{std}"
-        table.add_row(row["title"] + mark, validation, test, str(row["test"]["n"]))
+    for row in outcome.final or ():
+        mark = " (chosen)" if row.lane == outcome.chosen.lane else ""
+        std = f" +- {row.test.std:.2f}" if row.test.std is not None else ""
+        validation = "" if row.validation is None else f"{row.validation:.2f}"
+        test = f"{row.test.mean:.2f}{std}"
+        table.add_row(row.title + mark, validation, test, str(row.test.n))
     out.print(table)
 
 

@@ -7,23 +7,27 @@ One seed has no deviation, and that of two says little: for fewer than three, th
 these models stands in, unless their own is larger, and the reason says so.
 """
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from math import hypot
 from typing import Any
 
 import numpy as np
 
-from imlp.errors import ConfigError, known
 from imlp.study.outcomes import FAILS, HOLDS, UNKNOWN, Verdict
 from imlp.study.scores import Arm, Score
 from imlp.study.two_lines import fit_v
+from imlp.train.callbacks import Row
 from imlp.train.config import Lane, from_mapping
 from imlp.train.lane import lanes_of, with_epochs
 
 R2 = 0.8  # of each side, for it to count as logarithmic
 SEEDS = 3  # fewer say too little about their own spread
 NO_SPREAD = "fewer than three seeds: no spread to compare it with"
+
+Model = dict[str, Any]  # an arm by its name, and the settings of a lane; without them the prior
 
 
 class _Missing(Exception):
@@ -43,57 +47,45 @@ class Evidence:
         return self.arms[name]
 
     def score(self, arm: str, lane: Lane | None) -> Score:
-        found = self.arm(arm).score(lane)
-        if found is None:
+        score = self.arm(arm).score(lane)
+        if score is None:
             raise _Missing(f"{lane.title if lane else 'the prior'} of {arm}")
-        return found
+        return score
 
-    def lane(self, name: Mapping[str, Any]) -> Lane | None:
-        """The lane that `{arm, ...}` with its settings names; None, the prior, without them.
-
-        `relax_after` may be a share of the epochs.
-        """
-        settings = {key: value for key, value in name.items() if key != "arm"}
-        lane: Lane = from_mapping(Lane, with_epochs(settings, self.arm(name["arm"]).config.epochs))
+    def lane(self, model: Model) -> Lane | None:
+        """The lane of a model; its `relax_after` may be a share of the epochs."""
+        settings = {key: value for key, value in model.items() if key != "arm"}
+        lane: Lane = from_mapping(Lane, with_epochs(settings, self.arm(model["arm"]).config.epochs))
         return lane if settings else None
 
-    def named(self, name: Mapping[str, Any]) -> Score:
-        """The score of that lane, or of the prior."""
-        return self.score(name["arm"], self.lane(name))
+    def named(self, model: Model) -> Score:
+        return self.score(model["arm"], self.lane(model))
 
-    def title(self, name: Mapping[str, Any]) -> str:
-        lane = self.lane(name)
-        title = lane.title if lane is not None else self.arm(name["arm"]).prior_name
-        return f"{title} ({name['arm']})" if len(self.arms) > 1 else title
+    def title(self, model: Model) -> str:
+        lane = self.lane(model)
+        title = lane.title if lane is not None else self.arm(model["arm"]).prior_name
+        return f"{title} ({model['arm']})" if len(self.arms) > 1 else title
 
     def series(self, arm: str, every: str, coupling: str = "interpolate") -> list[Score]:
         """The scores of constant alphas above 0 of one cadence and coupling, by alpha."""
-        of = self.arm(arm)
-        own = of.scores_of(of.series.get(Lane(alpha="0", every=every, coupling=coupling), []))
-        if not own:
+        lanes = self.arm(arm).series.get(Lane(alpha="0", every=every, coupling=coupling), [])
+        if not (scores := self.arm(arm).scores_of(lanes)):
             raise _Missing(f"any alpha every {every}")
-        return own
+        return scores
 
-    def curves(self, arm: str, lane: Lane | None, key: str) -> list[list[float]]:
-        """A column of metrics.jsonl by epoch, of every run that has come to its end."""
-        found = []
-        for run in self.arm(arm).runs:
-            rows = run.rows_of(lane)
-            if len(rows) == run.config.epochs:  # a lane that has stopped has no curve to judge
-                found.append([row[key] for row in rows])
-        if not found:
+    def complete(self, arm: str, lane: Lane | None) -> list[list[Row]]:
+        """The rows of a lane from every run in which it has come to its end."""
+        runs = [(run.config.epochs, run.rows_of(lane)) for run in self.arm(arm).runs]
+        rows = [rows for epochs, rows in runs if rows and rows[-1]["epoch"] == epochs]
+        if not rows:
             raise _Missing(f"{lane.title if lane else 'the prior'} of {arm}")
-        return found
+        return rows
 
     def spread(self, *scores: Score) -> float | None:
         """The root of the sum of their variances; None if one of them is unknown."""
-        found = [self._deviation(score) for score in scores]
-        return None if None in found else hypot(*(std for std in found if std is not None))
-
-    def _deviation(self, score: Score) -> float | None:
-        if score.n >= SEEDS:
-            return score.std
-        return None if self.assumed is None else max(score.std or 0, self.assumed)
+        if self.assumed is None and any(score.n < SEEDS for score in scores):
+            return None
+        return hypot(*(max(score.std or 0, (self.assumed or 0) * (score.n < SEEDS)) for score in scores))
 
     def above(self, one: Score, other: Score) -> int:
         """1: the first is above the second by more than the spread; -1: it is below; 0: nobody knows."""
@@ -112,7 +104,7 @@ def judge(
     claims: Sequence[Mapping[str, Any]],
     arms: Mapping[str, Arm],
     *,
-    lacking: Callable[[str], str] = lambda needed: "",
+    lacking: Callable[[str], str] = lambda budget: "",
     assumed: float | None = None,
 ) -> list[Verdict]:
     """The verdict on each claim; one about lanes whose cadence it leaves open gets one for each that was run.
@@ -120,36 +112,26 @@ def judge(
     - `lacking`: what the runs lack of the budget that a claim needs ("790 of 39,100 steps"), or nothing
     - `assumed`: the least standard deviation over seeds to assume where there are fewer than three
     """
-    found, evidence = [], Evidence(arms, assumed)
+    verdicts, evidence = [], Evidence(arms, assumed)
+    lanes = [score.lane for arm in arms.values() for score in arm.scores if score.lane]
+    cadences = list(dict.fromkeys(lane.every for lane in lanes if lane.is_mixed_repeatedly))
     for claim in claims:
         settings = dict(claim)
-        text, kind = settings.pop("claim"), known(settings.pop("kind"), CLAIMS, "kind of claim")
-        needed = settings.pop("needs", "")
-        lack = lacking(needed) if needed and arms else ""
-        usual = {"every": "step"} if kind in OF_A_CADENCE else {}
-        versions = {every: _at_cadence(kind, settings, every) for every in _cadences(arms)}
+        text, kind, budget = settings.pop("claim"), settings.pop("kind"), settings.pop("needs", "")
+        lack = lacking(budget) if budget and arms else ""
+        versions = {every: _at_cadence(kind, settings, every) for every in cadences}
         if not versions or settings in versions.values():  # nothing is mixed again and again, or it says how often
-            versions = {"": usual | settings}
+            versions = {"": _at_cadence(kind, settings, "")}
         for every, version in versions.items():
             title = _with_cadence(text, every)
             try:
                 verdict, because = CLAIMS[kind](evidence, **version)
                 if lack:
                     verdict, because = UNKNOWN, f"{lack}; so far: {because}"
+                verdicts.append(Verdict(title, verdict, because))
             except _Missing as missing:
-                found.append(Verdict(title, UNKNOWN, f"{missing} was not run", missing=True))
-                continue
-            except TypeError as error:
-                raise ConfigError(
-                    f"the claim {text!r} cannot be read: {error}", "see the experiments' TOML files"
-                ) from error
-            found.append(Verdict(title, verdict, because))
-    return found
-
-
-def _cadences(arms: Mapping[str, Arm]) -> list[str]:
-    lanes = [score.lane for arm in arms.values() for score in arm.scores if score.lane]
-    return list(dict.fromkeys(lane.every for lane in lanes if lane.is_mixed_repeatedly))
+                verdicts.append(Verdict(title, UNKNOWN, f"{missing} was not run", missing=True))
+    return verdicts
 
 
 def _with_cadence(text: str, every: str) -> str:
@@ -165,15 +147,17 @@ def _with_cadence(text: str, every: str) -> str:
 def _at_cadence(kind: str, settings: Mapping[str, Any], every: str) -> dict[str, Any]:
     """The settings of a claim with the cadence wherever they leave open how often a lane is mixed."""
 
-    def fixed(name: Any) -> Any:
-        if not isinstance(name, Mapping):
-            return [fixed(one) for one in name]
-        own = {key: value for key, value in name.items() if key not in ("arm", "relax_after")}
-        is_open = own and "every" not in own and from_mapping(Lane, own).every == "step"
-        return {**name, "every": every} if is_open else name
+    def fixed(model: Model) -> Model:
+        lane = {key: value for key, value in model.items() if key not in ("arm", "relax_after")}
+        is_open = every and lane and "every" not in lane and from_mapping(Lane, lane).every == "step"
+        return {**model, "every": every} if is_open else model
 
-    own = {key: fixed(value) if key in NAMING else value for key, value in settings.items()}
-    return {"every": every, **own} if kind in OF_A_CADENCE else own
+    version = dict(settings)
+    for name in version.keys() & set(NAMING):
+        models = version[name]
+        version[name] = list(map(fixed, models)) if isinstance(models, list) else fixed(models)
+    asks_cadence = "every" in inspect.signature(CLAIMS[kind]).parameters
+    return {"every": every or "step", **version} if asks_cadence else version
 
 
 def _all(signs: Sequence[int]) -> str:
@@ -182,7 +166,7 @@ def _all(signs: Sequence[int]) -> str:
 
 
 def dip(
-    evidence: Evidence, *, arm: str, between: Sequence[float], every: str, coupling: str = "interpolate"
+    evidence: Evidence, *, arm: str, between: list[float], every: str, coupling: str = "interpolate"
 ) -> tuple[str, str]:
     """The lowest accuracy lies at an alpha in between, below that of the smallest and of the largest alpha.
 
@@ -205,6 +189,7 @@ def dip(
     return verdict, f"lowest at alpha {lowest.alpha:g}: {lowest}, against {sides}{evidence.remark(lowest, *ends)}"
 
 
+@wraps(dip)
 def no_dip(evidence: Evidence, **settings: Any) -> tuple[str, str]:
     """There is no such alpha: what `dip` calls a failure."""
     verdict, because = dip(evidence, **settings)
@@ -244,19 +229,17 @@ def one_is_prior(evidence: Evidence, *, arm: str, every: str) -> tuple[str, str]
     return verdict, f"{because}, spread {spread:.2f}{evidence.remark(one, prior)}"
 
 
-def above(evidence: Evidence, *, higher: Mapping[str, Any], lower: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+def above(evidence: Evidence, *, higher: Model, lower: list[Model]) -> tuple[str, str]:
     """One model is more accurate than each of the others."""
     return _order(evidence, higher, lower, 1)
 
 
-def below(evidence: Evidence, *, lower: Mapping[str, Any], higher: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+def below(evidence: Evidence, *, lower: Model, higher: list[Model]) -> tuple[str, str]:
     """One model is less accurate than each of the others."""
     return _order(evidence, lower, higher, -1)
 
 
-def _order(
-    evidence: Evidence, name: Mapping[str, Any], others: Sequence[Mapping[str, Any]], sign: int
-) -> tuple[str, str]:
+def _order(evidence: Evidence, name: Model, others: list[Model], sign: int) -> tuple[str, str]:
     one, rest = evidence.named(name), [evidence.named(other) for other in others]
     titles = [evidence.title(each) for each in (name, *others)]
     texts = [f"{title} {score}" for title, score in zip(titles, (one, *rest), strict=True)]
@@ -269,7 +252,7 @@ def _order(
     return verdict, because + evidence.remark(one, *rest)
 
 
-def any_above(evidence: Evidence, *, higher: Sequence[Mapping[str, Any]], lower: Mapping[str, Any]) -> tuple[str, str]:
+def any_above(evidence: Evidence, *, higher: list[Model], lower: Model) -> tuple[str, str]:
     """At least one of some models is more accurate than another one."""
     rest, other = [evidence.named(name) for name in higher], evidence.named(lower)
     best = max(rest, key=lambda score: score.mean)
@@ -279,16 +262,13 @@ def any_above(evidence: Evidence, *, higher: Sequence[Mapping[str, Any]], lower:
     return verdict, f"best {title} {best}, against {evidence.title(lower)} {other}{evidence.remark(best, other)}"
 
 
-def stays_near(evidence: Evidence, *, arm: str, lanes: Sequence[Mapping[str, Any]], shared: float) -> tuple[str, str]:
+def stays_near(evidence: Evidence, *, arm: str, lanes: list[Model], shared: float) -> tuple[str, str]:
     """In every layer of these lanes at least a share of `|W|^2` is still that of a prior layer after the last epoch."""
     texts, lowest = [], []
-    for name in lanes:
-        lane = evidence.lane({"arm": arm, **name})
-        last = [(run, row) for run in evidence.arm(arm).runs for row in run.rows_of(lane)[-1:]]
-        ends = [row for run, row in last if row["epoch"] == run.config.epochs]  # relaxed lanes begin later
-        if not ends:
-            raise _Missing(f"{lane.title if lane else 'the prior'} of {arm}")
-        low, layer = min((own["shared"], layer) for row in ends for layer, own in row["bias"].items())
+    for model in lanes:
+        lane = evidence.lane({"arm": arm, **model})
+        ends = [rows[-1].get("bias", {}) for rows in evidence.complete(arm, lane)]
+        low, layer = min((parts["shared"], layer) for meter in ends for layer, parts in meter.items())
         texts.append(f"{lane.title if lane else 'prior'}: at least {low:.3f} ({layer})")
         lowest.append(low)
     return HOLDS if min(lowest) >= shared else FAILS, f"{'; '.join(texts)} (needed: {shared:g})"
@@ -308,11 +288,12 @@ def larger_gain(evidence: Evidence, *, larger: str, smaller: str, alpha: str, ev
     return _all([more, evidence.above(one[1], one[0])]), f"{text}, spread {spread:.2f}{evidence.remark(*one, *two)}"
 
 
-def overfits(evidence: Evidence, *, arm: str, alphas: Sequence[str], every: str) -> tuple[str, str]:
+def overfits(evidence: Evidence, *, arm: str, alphas: list[str], every: str) -> tuple[str, str]:
     """The test loss of the prior and of these lanes ends above its lowest, which comes before the last tenth."""
     texts, signs = [], []
     for lane in (None, *(lane for alpha in alphas for lane in lanes_of(alpha, every))):
-        curves = np.array(evidence.curves(arm, lane, "test_loss"))  # (seeds, epochs)
+        rows = evidence.complete(arm, lane)
+        curves = np.array([[row["test_loss"] for row in seed] for seed in rows])  # (seeds, epochs)
         lows, epochs = curves.argmin(axis=1), curves.shape[1]
         rises = (lows + 1 <= 0.9 * epochs) & (curves[:, -1] > curves.min(axis=1))
         signs.append(1 if rises.all() else 0 if rises.any() else -1)  # seeds that disagree decide nothing
@@ -326,5 +307,4 @@ CLAIMS: dict[str, Callable[..., tuple[str, str]]] = {
     "above": above, "below": below, "any-above": any_above, "larger-gain": larger_gain, "overfits": overfits,
     "no-dip": no_dip, "stays-near": stays_near,
 }  # fmt: skip
-OF_A_CADENCE = ("dip", "no-dip", "logarithmic", "one-is-prior", "larger-gain", "overfits")
 NAMING = ("higher", "lower", "lanes")  # settings of claims that name lanes

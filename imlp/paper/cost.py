@@ -12,11 +12,13 @@ def list_experiments(progress: ProgressCallback = silent) -> list[dict[str, Any]
     """Every experiment: its `name`, `title`, what it `asks`, and the `seconds` of each budget on this machine."""
     loaded = [experiments.read_experiment(name) for name in experiments.names()]
     plans = {e.name: {budget: e.plans(budget) for budget in BUDGETS} for e in loaded}
-    speeds = speeds_of((plan.base for own in plans.values() for arms in own.values() for plan in arms), progress)
+    speeds = speeds_of(
+        (plan.base for budgets in plans.values() for arms in budgets.values() for plan in arms), progress
+    )
     return [
         {
             "name": e.name,
-            "title": e.title,
+            "title": e.content.title,
             "asks": e.asks,
             "seconds": {budget: seconds_of(plans[e.name][budget], e.seeds(budget), speeds) for budget in BUDGETS},
         }

@@ -1,10 +1,10 @@
 """Runs that no experiment asked for, judged by the experiments that ask about the same pair of networks."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+import dataclasses
+from collections.abc import Iterable
 
 from imlp.paper import experiments
-from imlp.study.outcomes import Beside, PaperPoint, Verdict
+from imlp.study.outcomes import ExperimentOutcome, FromPaper, Verdict
 from imlp.study.scores import Arm
 
 JUDGED_BY = {  # whose claims and numbers stand beside those of runs without an experiment
@@ -15,26 +15,25 @@ JUDGED_BY = {  # whose claims and numbers stand beside those of runs without an 
 }
 
 
-def implied(arm: Arm) -> list[dict[str, Any]]:
+def implied(arm: Arm) -> list[ExperimentOutcome]:
     """For runs without an experiment: the outcomes of the experiments that ask about the same pair."""
-    found = []
+    outcomes = []
     for name in () if arm.config.held_out else JUDGED_BY.get(arm.config.network, ()):
         experiment = experiments.read_experiment(name)
-        own = experiment.arm_of(arm.config.network)
-        if own is not None and arm.scores and experiment.paper(arm.config.data):
-            found.append(experiment.outcome({own: arm}, budget="", command=""))
-    return found
+        asked = experiment.arm_of(arm.config.network)
+        if asked is not None and arm.scores and experiment.paper(arm.config.data):
+            outcomes.append(experiment.outcome({asked: arm}))
+    return outcomes
 
 
-def decided(outcomes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def decided(outcomes: Iterable[ExperimentOutcome]) -> list[Verdict]:
     """The verdicts that something can be said about, each claim once."""
-    verdicts = (verdict for outcome in outcomes for verdict in outcome["verdicts"])
-    return list({one["claim"]: one for one in verdicts if not one["missing"]}.values())
+    verdicts = (verdict for outcome in outcomes for verdict in outcome.verdicts)
+    return list({verdict.claim: verdict for verdict in verdicts if not verdict.missing}.values())
 
 
-def beside(arm: Arm) -> Beside:
+def from_paper(arm: Arm) -> FromPaper:
     """What the paper says of runs without an experiment: its points if they are at its setting, and the verdicts."""
     outcomes = implied(arm)
-    points = (point for outcome in outcomes if not outcome["lacking"] for point in outcome["paper"])
-    distinct = {PaperPoint(**{**point, "arm": ""}): None for point in points}
-    return Beside(tuple(distinct), tuple(Verdict(**verdict) for verdict in decided(outcomes)))
+    points = (point for outcome in outcomes if not outcome.lacking for point in outcome.paper)
+    return FromPaper(tuple({dataclasses.replace(point, arm=""): None for point in points}), tuple(decided(outcomes)))

@@ -12,6 +12,7 @@ from imlp.files import check_path, write_json
 from imlp.paper import experiments
 from imlp.paper.experiments import Experiment
 from imlp.study.cluster import connected
+from imlp.study.outcomes import ExperimentOutcome
 from imlp.study.run_sweep import arm_of, failures, run_lanes
 from imlp.study.scores import Arm, ArmPlan
 from imlp.study.watcher import Watcher
@@ -30,11 +31,11 @@ class ExperimentResult:
     folder: Path
     failed: list[dict[str, str]]  # as those of a `SweepResult`
     arms: dict[str, Arm]
-    content: dict[str, Any]  # `table`, `verdicts`, `paper`, and what was run
+    outcome: ExperimentOutcome
 
     def as_dict(self) -> dict[str, Any]:
         """What `reproduce --json` prints."""
-        return {"folder": str(self.folder), "failed": self.failed, **self.content}
+        return {"folder": str(self.folder), "failed": self.failed, **dataclasses.asdict(self.outcome)}
 
 
 def reproduce(
@@ -86,22 +87,20 @@ def reproduce(
             failed += failures(outcomes)
             arm = arm_of(outcomes)
             arms |= {plan.name: arm} if arm else {}
-    content = experiment.outcome(arms, budget=budget, command=command or _call(name, budget, every, seeds, given))
-    write_json(folder / "experiment.json", content)
+    outcome = experiment.outcome(arms, budget=budget, command=command or _call(name, budget, every, seeds, given))
+    write_json(folder / "experiment.json", dataclasses.asdict(outcome))
     if report and arms:
         from imlp.report import write  # matplotlib takes a second to import
 
         write([folder], folder / "report.html", progress=watcher.progress)
-    return ExperimentResult(folder, failed, arms, content)
+    return ExperimentResult(folder, failed, arms, outcome)
 
 
 def default_folder(experiment: Experiment, budget: str, plans: list[ArmPlan], given: Mapping[str, Any]) -> Path:
     """Its name says what was changed, so that two variations never share a folder."""
-    changing = {f.name for f in dataclasses.fields(Config) if f.metadata["changes_result"]} - {"data", "seed"} | {
-        "every"
-    }
+    changing = {"every"} | {f.name for f in dataclasses.fields(Config) if f.metadata["changes_result"]}
     name = f"{Path(experiment.name).stem}-{budget}-{Path(plans[0].base.data).name}"
-    changed = "".join(f"-{key}={given[key]}" for key in sorted(given.keys() & changing))
+    changed = "".join(f"-{key}={given[key]}" for key in sorted((given.keys() & changing) - {"data", "seed"}))
     return Path("runs") / (name + re.sub(r"[^\w=.,-]+", "_", changed))
 
 

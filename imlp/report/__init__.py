@@ -11,7 +11,7 @@ from imlp.errors import FileError, RunError
 from imlp.files import check_path, make_folder, write_whole
 from imlp.report import figures, gather, page, tables
 from imlp.report.data import SearchData
-from imlp.study.outcomes import Beside, read_outcome, read_search
+from imlp.study.outcomes import FromPaper, read_outcome, read_search
 from imlp.study.scores import Arm, arms_of
 from imlp.train.run_folder import RunFolder
 from imlp.train.run_reader import find_runs
@@ -43,7 +43,7 @@ class Report:
 def make(
     folders: Sequence[Path],
     *,
-    compare: Callable[[Arm], Beside] = lambda arm: Beside(),
+    compare: Callable[[Arm], FromPaper] = lambda arm: FromPaper(),
     progress: ProgressCallback = silent,
     warn: Callable[[str], None] = lambda text: None,
 ) -> Report:
@@ -93,7 +93,7 @@ def write(
     path: Path,
     *,
     files: Path | None = None,
-    compare: Callable[[Arm], Beside] = lambda arm: Beside(),
+    compare: Callable[[Arm], FromPaper] = lambda arm: FromPaper(),
     progress: ProgressCallback = silent,
     warn: Callable[[str], None] = lambda text: None,
 ) -> None:

@@ -12,7 +12,7 @@ from imlp.report.data import ArmData, Epoch, ModelData, Series
 from imlp.report.matrices import matrices
 from imlp.report.titles import arm_titles
 from imlp.spec.meter import PARTS
-from imlp.study.outcomes import Beside, Outcome, PaperPoint
+from imlp.study.outcomes import ExperimentOutcome, FromPaper, PaperPoint
 from imlp.study.scores import Arm, constant_alpha, sample_deviation
 from imlp.study.two_lines import fit_v
 from imlp.train.callbacks import Row
@@ -22,11 +22,11 @@ from imlp.train.run_reader import Run
 METER = (*PARTS, "distance", *(f"random_{part}" for part in PARTS))
 NOT_METRICS = ("epoch", "lane", "test_accuracy")
 
-Compare = Callable[[Arm], Beside]
+Compare = Callable[[Arm], FromPaper]
 
 
 def gather(
-    arms: Sequence[Arm], outcomes: Sequence[Outcome] = (), compare: Compare = lambda arm: Beside()
+    arms: Sequence[Arm], outcomes: Sequence[ExperimentOutcome] = (), compare: Compare = lambda arm: FromPaper()
 ) -> list[ArmData]:
     """The arms in order, each under the name that an experiment gives it, or one made of its settings.
 
@@ -44,7 +44,7 @@ def gather(
         name, short = made.get(arm.key), f"{arm.config.network_name} {Path(arm.config.data).name}"
         if name is None:
             name = short = " / ".join(given[arm.key])
-        beside = Beside(_points(arm.key, outcomes)) if arm.key in given else compare(arm)
+        beside = FromPaper(_points(arm.key, outcomes)) if arm.key in given else compare(arm)
         found.append(_arm(arm, name, _identifier(short, {other.id for other in found}), beside))
     return found
 
@@ -56,13 +56,13 @@ def _identifier(name: str, taken: set[str]) -> str:
     return next(c for n in count(1) if (c := base if n == 1 else f"{base}-{n}") not in taken)
 
 
-def _points(key: str, outcomes: Sequence[Outcome]) -> tuple[PaperPoint, ...]:
+def _points(key: str, outcomes: Sequence[ExperimentOutcome]) -> tuple[PaperPoint, ...]:
     names = {(outcome.name, arm.name) for outcome in outcomes for arm in outcome.arms if arm.key == key}
     own = (point for outcome in outcomes for point in outcome.paper if (outcome.name, point.arm) in names)
     return tuple({dataclasses.replace(point, arm=""): None for point in own})
 
 
-def _arm(arm: Arm, name: str, identifier: str, beside: Beside) -> ArmData:
+def _arm(arm: Arm, name: str, identifier: str, beside: FromPaper) -> ArmData:
     points = [point for point in beside.points if point.alpha is not None and point.value is not None]
     return ArmData(
         id=identifier,

@@ -15,7 +15,7 @@ from imlp.report.figures import svg
 from imlp.report.matrices import data_uri, picture
 from imlp.report.tables import Table
 from imlp.study.cost import duration
-from imlp.study.outcomes import Outcome, Verdict
+from imlp.study.outcomes import ExperimentOutcome, Verdict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -78,7 +78,7 @@ class Section:
     arms: Sequence[ArmData]  # that it shows
     elsewhere: Sequence[ArmData] = ()  # arms that belong to it and that another section shows
     about: str = ""  # what keeps it from being whole
-    outcome: Outcome | None = None
+    outcome: ExperimentOutcome | None = None
     search: SearchData | None = None
 
     @property
@@ -98,7 +98,9 @@ class Section:
         return sorted({f"{size:,} images" for arm in self.arms if (size := arm.arm.config.train_size)})
 
 
-def sections(arms: Sequence[ArmData], outcomes: Sequence[Outcome], searches: Sequence[SearchData]) -> list[Section]:
+def sections(
+    arms: Sequence[ArmData], outcomes: Sequence[ExperimentOutcome], searches: Sequence[SearchData]
+) -> list[Section]:
     """An arm is shown by the first experiment that names it; what is whole comes first."""
     found, left = [], {arm.arm.key: arm for arm in arms}
     for n, outcome in enumerate(outcomes, start=1):

@@ -16,7 +16,7 @@ from imlp.report.gather import cadence, place, state
 from imlp.report.titles import shown
 from imlp.spec.meter import PARTS
 from imlp.study.cost import duration
-from imlp.study.outcomes import Final, Outcome, OutcomeRow, Trial
+from imlp.study.outcomes import ExperimentOutcome, Final, OutcomeRow, Trial
 from imlp.study.scores import constant_alpha
 from imlp.train.run_reader import Run
 
@@ -201,7 +201,7 @@ OUTCOME_COLUMNS = (
 )
 
 
-def beside_paper(id: str, outcome: Outcome) -> Table:
+def beside_paper(id: str, outcome: ExperimentOutcome) -> Table:
     """Ours beside the paper's."""
     return Table.of(id, f"Ours and the paper's: {outcome.title}", OUTCOME_COLUMNS, outcome.table)
 
@@ -225,7 +225,7 @@ def trials(search: SearchData) -> Table:
         Column("state", lambda trial: _marked(trial.state, chosen=trial.number == chosen)),
         *(Column(f"alpha {layer}".strip(), partial(alpha, layer), SHORT) for layer in search.layers or [""]),
         Column("schedule", lambda trial: trial.kind),
-        Column("mixed every", lambda trial: trial.lane.every),
+        Column("mixed every", lambda trial: trial.lane["every"]),
         Column("lane", lambda trial: trial.title),
         Column("run", lambda trial: ", lane ".join(map(str, trial.run))),
     ]

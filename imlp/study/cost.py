@@ -10,6 +10,7 @@ import numpy as np
 from imlp.data import Dataset, ProgressCallback, silent
 from imlp.study.optuna_search import AT_ONCE
 from imlp.study.scores import ArmPlan
+from imlp.study.search_space import check_trials
 from imlp.train import prepare
 from imlp.train.config import Config, Lane
 from imlp.train.loop import Trainer
@@ -74,6 +75,7 @@ def estimate_search(
     progress: ProgressCallback = silent,
 ) -> dict[str, Any]:
     """Of a search in which no lane is stopped early: `trials`, `seeds` and expected `seconds`."""
+    check_trials(trials)
     data = prepare.load_data(base, progress)
     most = at_once or AT_ONCE
     batches = [min(most, trials - start) for start in range(0, trials, most)]

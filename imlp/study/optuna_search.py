@@ -5,25 +5,6 @@ when the lane that was chosen, alpha 0 and alpha 1 are trained once more on all 
 
 A batch is asked for as a whole and written to `batch.json` before it is trained, and its trials reach Optuna's storage
 only when they are finished. Whatever interrupts a search, the same batch is resumed, and the same trials come out.
-
-`search.json`, all accuracies in per cent:
-
-| key | what |
-|---|---|
-| `over`, `every`, `network`, `data`, `epochs`, `seed` | what was searched, and on what |
-| `validation` | `share`, and how many `images` were held out of how many (`of`) |
-| `prior` | the prior's validation accuracy |
-| `trials` | a list, in the order in which they ended: |
-| `trials[].number`, `.title`, `.lane` | the trial's number, what a table calls its lane, all settings of the lane |
-| `trials[].kind`, `.alphas` | constant, decay, end or once; its numbers, by layer, or `{"all layers": 0.5}` |
-| `trials[].state` | `complete`, `pruned` (stopped early as one of the worse), or `stopped` (its loss was not finite) |
-| `trials[].values`, `.value` | validation accuracy after each epoch, and the last of them (null: it has none) |
-| `trials[].run` | the folder of its run and the number of its lane there, `[folder, lane]` |
-| `importances` | how much each searched parameter matters, adding up to 1; empty where that cannot be told |
-| `chosen` | `number`, `title`, `lane`, `value` of the best trial, and `alpha`: its schedule for each layer, as text |
-| `final` | null until the end; then one entry for the prior (`lane` null) and for each lane: |
-| `final[].title`, `.lane`, `.validation` | `validation` is the accuracy that the search saw |
-| `final[].test` | `mean`, `std` (null for one seed), `n` and `by_seed` of the test accuracy |
 """
 
 import dataclasses
@@ -41,17 +22,18 @@ import numpy as np
 from imlp import machine
 from imlp.couplings import Mixing, class_of
 from imlp.data import Dataset
-from imlp.errors import ConfigError, FileError, RunError
-from imlp.files import parse_json, read_bytes, reason, shown, write_json
+from imlp.errors import ConfigError, RunError
+from imlp.files import write_json
+from imlp.study.outcomes import Choice, Final, HeldOut, SearchOutcome, SeedScores, Trial
 from imlp.study.pruner import Pruner
 from imlp.study.scores import arms_of
-from imlp.study.search_space import Parameters, Space, import_optuna
+from imlp.study.search_space import Parameters, Space, check_trials, import_optuna
 from imlp.study.tasks import Outcome, Task, lanes_at_once, plan
 from imlp.study.trial_storage import TrialStorage
 from imlp.train.callbacks import Row
 from imlp.train.config import Config, Lane, from_mapping
 from imlp.train.run_folder import RunFolder, locked, refuse_links
-from imlp.train.run_reader import read_run
+from imlp.train.run_reader import read_json, read_run
 
 if TYPE_CHECKING:
     import optuna
@@ -60,9 +42,10 @@ AT_ONCE = 8  # lanes in one run, if memory allows
 RANDOM = 8  # trials before the sampler begins to learn from them
 TOLD = 10  # trials to the end before anything is said of what matters
 TRIES = 20  # draws for a lane that has not been tried yet
-ALL = "all layers"
 FILES = ("settings.json", "batch.json", "trials.journal", "search.json", "search.png")  # beside the runs
+ANOTHER_FOLDER = "choose another folder with --out"
 
+Batch: TypeAlias = dict[str, list[Parameters]]  # by the folder of the run
 Runner: TypeAlias = Callable[[Sequence[Task], Dataset], list[Outcome]]
 
 
@@ -95,6 +78,7 @@ class Search:
         self.every = self.every or one.every
         layers = tuple(one.schedules(self.network)[0])
         self.space = Space(self.over, self.every, layers, self.base.epochs, tuple(self.common.items()))
+        check_trials(self.trials)
         if self.trials < len(self.space.known):
             first = "alpha 0 and alpha 1" if self.has_alpha else "known settings"
             remedy = f"give at least {len(self.space.known)}: {first} come first"
@@ -107,14 +91,17 @@ class Search:
         self.folder = self.out or Path("runs") / name
         self._kept = TrialStorage(self.folder, self.storage)
 
-    def run(self, runner: Runner) -> dict[str, Any]:
+    def run(self, runner: Runner) -> SearchOutcome:
         """All trials, then the runs at the end; what `search.json` holds."""
         self._refuse_another()
         if self.storage is not None:  # before the folder is made: it may be no storage at all
             self._kept.open(self._name)
         with locked(self.folder):
             refuse_links(self.folder / name for name in FILES)
-            self.study = self._open()
+            self._refuse_another()
+            self.study = self._kept.open(self._name)
+            if not (self.folder / "settings.json").exists():
+                write_json(self.folder / "settings.json", self._settings)
             while batch := self._pending() or self._ask():
                 self._tell(batch, self._run(self._tasks(batch), self.split, runner))
                 if self._complete():
@@ -133,24 +120,15 @@ class Search:
 
     def _refuse_another(self) -> None:
         """Refuse a folder that holds another search."""
-        settings, path = self._settings, self.folder / "settings.json"
-        found = _read(path) if path.exists() else settings
+        path, here = self.folder / "settings.json", self._settings
+        there = read_json(path, {}, ANOTHER_FOLDER) if path.exists() else here
         changed = [
-            f"{name}: {found.get(name)} there, {settings.get(name)} here"
-            for name in sorted(found.keys() | settings.keys())
-            if found.get(name) != settings.get(name)
+            f"{name}: {there.get(name)} there, {here.get(name)} here"
+            for name in sorted(there.keys() | here.keys())
+            if there.get(name) != here.get(name)
         ]
         if changed:
-            problem = f"{self.folder} holds another search ({'; '.join(changed)})"
-            raise RunError(problem, "choose another folder with --out")
-
-    def _open(self) -> "optuna.Study":
-        """The study of these settings and data."""
-        self._refuse_another()
-        study, path = self._kept.open(self._name), self.folder / "settings.json"
-        if not path.exists():
-            write_json(path, self._settings)
-        return study
+            raise RunError(f"{self.folder} holds another search ({'; '.join(changed)})", ANOTHER_FOLDER)
 
     @property
     def _name(self) -> str:
@@ -159,10 +137,11 @@ class Search:
     @property
     def _settings(self) -> dict[str, Any]:
         """Everything that decides a trial's value."""
-        own = {f.name: getattr(self.base, f.name) for f in dataclasses.fields(Config) if f.metadata["changes_result"]}
-        own |= {"over": self.over, "every": self.every, "lanes": dict(self.common), "validation": self.validation}
-        settings: dict[str, Any] = json.loads(json.dumps({**own, "images": self.split.digest}, default=list))
-        return settings
+        deciding = [f.name for f in dataclasses.fields(Config) if f.metadata["changes_result"]]
+        settings = {name: getattr(self.base, name) for name in deciding}
+        settings |= {"over": self.over, "every": self.every, "lanes": dict(self.common), "validation": self.validation}
+        as_read: dict[str, Any] = json.loads(json.dumps({**settings, "images": self.split.digest}, default=list))
+        return as_read
 
     @property
     def _identity(self) -> str:
@@ -170,11 +149,11 @@ class Search:
 
     # A batch: asked for, run, told
 
-    def _pending(self) -> dict[str, Any] | None:
+    def _pending(self) -> Batch | None:
         path = self.folder / "batch.json"
-        return _read(path) if path.exists() else None
+        return read_json(path, {}, ANOTHER_FOLDER) if path.exists() else None
 
-    def _ask(self) -> dict[str, Any] | None:
+    def _ask(self) -> Batch | None:
         """A new batch, or None: there are enough trials, or no others to try. It depends on the seed and them alone."""
         optuna, trials = import_optuna(), self._trials()
         most = self.at_once or lanes_at_once(self.base, self.split, AT_ONCE)
@@ -188,49 +167,40 @@ class Search:
         for parameters in self.space.known:
             if self._lane(parameters) not in seen:
                 draft.enqueue_trial(parameters)
-        found: list[Parameters] = []
+        drawn: list[Parameters] = []
         for _ in range(TRIES * wanted):
             trial = draft.ask()
             lane = self.space.lane(trial)
             if lane not in seen:
                 seen.add(lane)
-                found.append(trial.params)
-            if len(found) == wanted:
+                drawn.append(trial.params)
+            if len(drawn) == wanted:
                 break
-        if not found:
+        if not drawn:
             return None
         first = len([*self.folder.glob("batch-*")])
-        starts = range(0, len(found), most)
-        batch = {f"batch-{first + k:03d}": found[start : start + most] for k, start in enumerate(starts)}
+        starts = range(0, len(drawn), most)
+        batch = {f"batch-{first + k:03d}": drawn[start : start + most] for k, start in enumerate(starts)}
         write_json(self.folder / "batch.json", batch)
         return batch
 
     def _lane(self, parameters: Parameters) -> Lane:
         return self.space.lane(import_optuna().trial.FixedTrial(parameters))
 
-    def _tasks(self, batch: dict[str, list[Parameters]]) -> list[Task]:
+    def _tasks(self, batch: Batch) -> list[Task]:
         """The runs of a batch."""
         base = dataclasses.replace(self.base, held_out=self.validation)
         callbacks = (Pruner(self._trials()),) if self.prune else ()
-        return [
-            Task(
-                config=dataclasses.replace(base, lanes=tuple(map(self._lane, lanes))),
-                folder=self.folder / name,
-                callbacks=callbacks,
-            )
-            for name, lanes in batch.items()
-        ]
+        configs = {name: dataclasses.replace(base, lanes=tuple(map(self._lane, batch[name]))) for name in batch}
+        return [Task(config, self.folder / name, callbacks) for name, config in configs.items()]
 
     def _run(self, tasks: list[Task], data: Dataset, runner: Runner) -> list[Outcome]:
         outcomes = runner(tasks, data)
-        for outcome in outcomes:
-            if outcome.error is not None:
-                raise RunError(
-                    f"a run of the search has failed: {outcome.error}", "fix that, then run the command again"
-                )
+        for error in (outcome.error for outcome in outcomes if outcome.error is not None):
+            raise RunError(f"a run of the search has failed: {error}", "fix that, then run the command again")
         return outcomes
 
-    def _tell(self, batch: dict[str, list[Parameters]], outcomes: list[Outcome]) -> None:
+    def _tell(self, batch: Batch, outcomes: list[Outcome]) -> None:
         """Add the trials of a finished batch, each once even if this was interrupted; free the room of its weights."""
         there = [trial.user_attrs["run"] for trial in self._trials()]
         place = [] if self.storage is None else [platform.node(), str(self.folder.resolve())]
@@ -270,7 +240,7 @@ class Search:
             raise RunError("no trial ran to its end", "try a smaller --lr")
         return max(complete, key=lambda trial: (trial.value, -trial.number))
 
-    def _final(self, runner: Runner) -> list[dict[str, Any]]:
+    def _final(self, runner: Runner) -> list[Final]:
         """Train the chosen lane and the known ones on all training images; only here the test images are used."""
         trials = {self._lane(trial.params): trial for trial in reversed(self._trials())}
         best = self._best()
@@ -282,52 +252,52 @@ class Search:
         tasks = plan(self.base, lanes, seeds, self.folder / "final", at_once=most)
         outcomes = self._run(tasks, self.data, runner)
         (arm,) = arms_of([read_run(outcome.task.folder) for outcome in outcomes])
-        asked = {None: None} | {lane.compared: lane for lane in lanes}
-        found = []
-        for score in (score for score in arm.scores if score.lane in asked):
-            lane = asked[score.lane]
-            trial = trials.get(lane) if lane else None
-            of_lane = best.user_attrs["prior"] if lane is None else trial.value if trial else None
-            title = lane.title if lane else f"{arm.prior_name} (prior)"
-            test = {"mean": score.mean, "std": score.std, "n": score.n, "by_seed": score.by_seed}
-            settings = dataclasses.asdict(lane) if lane else None
-            found.append({"title": title, "lane": settings, "validation": of_lane, "test": test})
-        return found
+        asked, final = {lane.compared: lane for lane in lanes}, []
+        for score in arm.scores:
+            by_seed = {str(seed): accuracy for seed, accuracy in score.by_seed.items()}
+            test = SeedScores(score.mean, score.std, score.n, by_seed)
+            if score.lane is None:
+                final.append(Final(f"{arm.prior_name} (prior)", None, best.user_attrs["prior"], test))
+            elif lane := asked.get(score.lane):
+                seen = trials[lane].value if lane in trials else None
+                final.append(Final(lane.title, dataclasses.asdict(lane), seen, test))
+        return final
 
-    def _save(self, final: list[dict[str, Any]] | None) -> dict[str, Any]:
+    def _save(self, final: list[Final] | None) -> SearchOutcome:
         """Write `search.json`, unless it says the same already."""
         best = self._best()
         lane = self._lane(best.params)
         schedules = lane.schedules(self.network)[0] if self.has_alpha else {}
         alpha = {layer: str(schedule) for layer, schedule in schedules.items()}
-        content: dict[str, Any] = {
-            "over": self.over, "every": self.every, "network": self.base.network, "data": self.data.name,
-            "epochs": self.base.epochs, "seed": self.base.seed,
-            "validation": {"share": self.validation, "images": len(self.split.x_test), "of": len(self.data.x)},
-            "prior": best.user_attrs["prior"],  # of a run that went to the end: the same in all of them
-            "trials": [self._trial(trial) for trial in self._trials()],
-            "importances": self._importances() if final else {},
-            "chosen": {**_described(lane), "number": best.number, "value": best.value, "alpha": alpha},
-            "final": final,
-        }  # fmt: skip
-        content, path = json.loads(json.dumps(content)), self.folder / "search.json"
-        if not path.exists() or _read(path) != content:
+        outcome = SearchOutcome(
+            over=self.over, every=self.every, network=self.base.network, data=self.data.name,
+            epochs=self.base.epochs, seed=self.base.seed,
+            validation=HeldOut(self.validation, len(self.split.x_test), len(self.data.x)),
+            prior=best.user_attrs["prior"],  # of a run that went to the end: the same in all of them
+            trials=[self._trial(trial) for trial in self._trials()],
+            importances=self._importances() if final else {},
+            chosen=Choice(lane.title, dataclasses.asdict(lane), best.number, best.value or 0.0, alpha),
+            final=final,
+        )  # fmt: skip
+        path, content = self.folder / "search.json", dataclasses.asdict(outcome)
+        if not path.exists() or read_json(path, {}, ANOTHER_FOLDER) != content:
             write_json(path, content)
-        return content
+        return outcome
 
-    def _trial(self, trial: "optuna.trial.FrozenTrial") -> dict[str, Any]:
+    def _trial(self, trial: "optuna.trial.FrozenTrial") -> Trial:
         lane, values = self._lane(trial.params), trial.intermediate_values
         if self.has_alpha:
-            parts, numbers = lane.parsed.schedules, {"constant": 0, "decay": 0, "end": 0, "once": 1}
+            parts = lane.parsed.schedules
             kind = parts[0][1].kind
-            drawn = {name or ALL: schedule.numbers[numbers[schedule.kind]] for name, schedule in parts}
+            drawn = {name or "all layers": schedule.numbers[schedule.kind == "once"] for name, schedule in parts}
         else:
             kind, drawn = lane.coupling, self.space.numbers(lane)
-        return {
-            "number": trial.number, **_described(lane), "kind": kind, "alphas": drawn,
-            "state": trial.user_attrs["state"], "value": trial.value, "values": [values[e] for e in sorted(values)],
-            "run": trial.user_attrs["run"][:2],
-        }  # fmt: skip
+        by_epoch = [values[epoch] for epoch in sorted(values)]
+        attributes = trial.user_attrs
+        return Trial(
+            trial.number, lane.title, dataclasses.asdict(lane), kind, drawn, attributes["state"], trial.value, by_epoch,
+            attributes["run"][:2],
+        )  # fmt: skip
 
     def _importances(self) -> dict[str, float]:
         """How much each parameter matters, where there are several of them and enough trials to tell."""
@@ -336,19 +306,5 @@ class Search:
             return {}
         with warnings.catch_warnings(), self._kept.explained():
             warnings.simplefilter("ignore")  # of parameters that few trials have
-            found: dict[str, float] = import_optuna().importance.get_param_importances(self.study)
-        return found
-
-
-def _described(lane: Lane) -> dict[str, Any]:
-    return {"title": lane.title, "lane": dataclasses.asdict(lane)}
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = parse_json(read_bytes(path))
-        if not isinstance(found, dict):
-            raise ValueError("it does not hold an object")
-    except (OSError, ValueError) as error:
-        raise FileError(f"cannot read {shown(path)}: {reason(error)}", "choose another folder with --out") from error
-    return found
+            shares: dict[str, float] = import_optuna().importance.get_param_importances(self.study)
+        return shares

@@ -1,12 +1,14 @@
 """What `experiment.json` and `search.json` hold, and verdicts, as typed records that are checked when read."""
 
 import dataclasses
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass
+from math import isfinite
 from pathlib import Path
 from types import UnionType
 from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
-from imlp.errors import RunError
+from imlp.errors import RunError, known
 from imlp.files import parse_json, reason, shown
 
 Kind = TypeVar("Kind")
@@ -35,7 +37,7 @@ class PaperPoint:
 
 
 @dataclass(frozen=True)
-class Beside:
+class FromPaper:
     """What the paper has to say of an arm: its points, and verdicts on its claims."""
 
     points: tuple[PaperPoint, ...] = ()
@@ -50,7 +52,7 @@ class ArmName:
     key: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class OutcomeRow:
     """A model of an experiment: our number beside the paper's."""
 
@@ -58,15 +60,15 @@ class OutcomeRow:
     model: str
     mean: float | None
     std: float | None
+    interval: list[float] | None = None
     n: int
     paper: float | None
     paper_std: float | None
     difference: float | None
-    interval: list[float] | None = None
 
 
-@dataclass(frozen=True)
-class Outcome:
+@dataclass(frozen=True, kw_only=True)
+class ExperimentOutcome:
     """What came of an experiment: `experiment.json`."""
 
     name: str
@@ -74,11 +76,11 @@ class Outcome:
     asks: str
     budget: str
     command: str
+    lacking: str = ""  # of the paper's setting
     arms: list[ArmName]
     table: list[OutcomeRow]
     verdicts: list[Verdict]
     paper: list[PaperPoint]
-    lacking: str = ""  # of the paper's setting
 
 
 @dataclass(frozen=True)
@@ -91,36 +93,33 @@ class HeldOut:
 
 
 @dataclass(frozen=True)
-class TrialLane:
-    """What a search needs to know of a trial's lane."""
-
-    every: str
-
-
-@dataclass(frozen=True)
 class Trial:
     """One lane that a search has tried."""
 
     number: int
     title: str
-    lane: TrialLane
-    kind: str  # of its schedule
-    alphas: dict[str, float]  # by layer
-    state: str
-    values: list[float]  # validation accuracy by epoch
-    value: float | None
+    lane: dict[str, Any]  # all its settings
+    kind: str  # constant, decay, end or once; or the coupling
+    alphas: dict[str, float]  # by layer, or `{"all layers": 0.5}`
+    state: str  # complete; pruned: stopped early as one of the worse; stopped: its loss was not finite
+    value: float | None  # the last of its values
+    values: list[float]  # validation accuracy after each epoch
     run: list[str | int]  # folder and number of the lane
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.lane.get("every"), str):
+            raise ValueError("'trials.lane.every' is missing")
 
 
 @dataclass(frozen=True)
 class Choice:
     """The best trial."""
 
-    number: int
     title: str
-    lane: dict[str, object]
+    lane: dict[str, Any]
+    number: int
     value: float
-    alpha: dict[str, str]
+    alpha: dict[str, str]  # its schedule for each layer
 
 
 @dataclass(frozen=True)
@@ -138,14 +137,14 @@ class Final:
     """A model on the test images, after the search."""
 
     title: str
-    lane: dict[str, object] | None
-    validation: float | None
+    lane: dict[str, Any] | None  # None: the prior
+    validation: float | None  # the accuracy that the search saw
     test: SeedScores
 
 
 @dataclass(frozen=True)
 class SearchOutcome:
-    """What came of a search: `search.json`; `final` is None until it has ended."""
+    """What came of a search: `search.json`, all accuracies in per cent; `final` is None until it has ended."""
 
     over: str
     every: str
@@ -154,16 +153,16 @@ class SearchOutcome:
     epochs: int
     seed: int
     validation: HeldOut
-    prior: float | None
-    trials: list[Trial]
-    importances: dict[str, float]
+    prior: float | None  # its validation accuracy
+    trials: list[Trial]  # in the order in which they ended
+    importances: dict[str, float]  # of each parameter, adding up to 1; empty where that cannot be told
     chosen: Choice
     final: list[Final] | None
 
 
-def read_outcome(path: Path) -> Outcome:
+def read_outcome(path: Path) -> ExperimentOutcome:
     """What an `experiment.json` holds."""
-    return _read(path, Outcome, "let reproduce write it again")
+    return _read(path, ExperimentOutcome, "let reproduce write it again")
 
 
 def read_search(path: Path) -> SearchOutcome:
@@ -179,33 +178,40 @@ def _read(path: Path, kind: type[Kind], remedy: str) -> Kind:
 
 
 def typed(kind: type[Kind], value: Any, name: str = "") -> Kind:
-    """A value of JSON as this type: a dataclass, list, dict, union or plain type; a ValueError says what is wrong.
+    """A value of JSON or TOML as this type: a dataclass, list, dict, union or plain type; a ValueError if it is not.
 
-    >>> typed(ArmName, {"name": "CNN pair", "key": "0", "more": 1})
+    No boolean is a number, and neither is NaN or infinity.
+
+    >>> typed(ArmName, {"name": "CNN pair", "key": "0"})
     ArmName(name='CNN pair', key='0')
     >>> typed(dict[str, list[float]], {"a": [1, None]})
     Traceback (most recent call last):
     ValueError: 'a[1]' cannot be None
     """
-    return cast(Kind, _typed(kind, value, name))
-
-
-def _typed(kind: Any, value: Any, name: str) -> Any:
+    made: Any
     for one in get_args(kind) if isinstance(kind, UnionType) else (kind,):
         origin, inner = get_origin(one) or one, get_args(one)
         if dataclasses.is_dataclass(one) and isinstance(value, dict):
-            types, made = get_type_hints(one), {}
-            for f in dataclasses.fields(one):
-                path = f"{name}.{f.name}".lstrip(".")
+            types, fields, made = get_type_hints(one), dataclasses.fields(one), {}
+            for key in value:
+                known(key, types, f"key of {name}" if name else "key")
+            for f in fields:
                 if f.name in value:
-                    made[f.name] = _typed(types[f.name], value[f.name], path)
-                elif f.default is dataclasses.MISSING:
-                    raise ValueError(f"{path!r} is missing")
-            return origin(**made)
-        if origin is list and isinstance(value, list):
-            return [_typed(inner[0], item, f"{name}[{n}]") for n, item in enumerate(value)]
-        if origin is dict and isinstance(value, dict):
-            return {key: _typed(inner[1], item, f"{name}.{key}".lstrip(".")) for key, item in value.items()}
-        if isinstance(value, (int, float) if one is float else origin):
-            return value
+                    made[f.name] = typed(types[f.name], value[f.name], f"{name}.{f.name}".lstrip("."))
+                elif f.default is MISSING and f.default_factory is MISSING:
+                    raise ValueError(f"{f'{name}.{f.name}'.lstrip('.')!r} is missing")
+            made = origin(**made)
+        elif origin in (list, Sequence) and isinstance(value, list):
+            made = [typed(inner[0], item, f"{name}[{n}]") for n, item in enumerate(value)]
+        elif origin in (dict, Mapping) and isinstance(value, dict):
+            made = {key: typed(inner[1], item, f"{name}.{key}".lstrip(".")) for key, item in value.items()}
+        elif one is Any or (isinstance(value, (int, float) if one is float else origin) and _is_plain(value, one)):
+            made = value
+        else:
+            continue
+        return cast(Kind, made)
     raise ValueError(f"{name or 'what it holds'!r} cannot be {value!r:.40}")
+
+
+def _is_plain(value: Any, kind: Any) -> bool:
+    return (not isinstance(value, bool) or kind is bool) and (not isinstance(value, float) or isfinite(value))

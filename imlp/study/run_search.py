@@ -1,5 +1,6 @@
 """`search`: the amount of inductive bias as something to optimise."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,9 @@ from imlp.files import check_path
 from imlp.study.cluster import connected
 from imlp.study.engine import run_tasks
 from imlp.study.optuna_search import Search
+from imlp.study.outcomes import SearchOutcome
 from imlp.study.run_sweep import check_network
+from imlp.study.search_space import check_trials
 from imlp.study.tasks import Outcome, Task
 from imlp.study.watcher import Watcher
 from imlp.train import prepare
@@ -26,14 +29,14 @@ TRIALS = 32
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What came of a search: its folder, and what its `search.json` holds (see `imlp.study.optuna_search`)."""
+    """What came of a search: its folder, and what its `search.json` holds."""
 
     folder: Path
-    content: dict[str, Any]
+    outcome: SearchOutcome
 
     def as_dict(self) -> dict[str, Any]:
         """What `search --json` prints."""
-        return {"folder": str(self.folder), **self.content}
+        return {"folder": str(self.folder), **dataclasses.asdict(self.outcome)}
 
 
 def search(
@@ -75,22 +78,25 @@ def search(
     """
     base, watcher = config or Config(), watcher or Watcher()
     check_seeds(seeds)
+    check_trials(trials)
     check_path(out or "")
     get_backend(base.backend)  # before anything slow: it names what is missing
     data = data or prepare.load_data(base, watcher.progress)
     cadence = "both" if every in ("epoch,step", "step,epoch") else every or ""
-    settings: dict[str, Any] = {
-        "over": over, "every": cadence, "common": dict(lane or {}),
-        "trials": trials, "validation": validation, "seeds": seeds, "prune": prune, "at_once": lanes_at_once,
-        "storage": storage,
-    }  # fmt: skip
     with connected(cluster, watcher):
-        runs_at_once = cluster.runs(base) if cluster else 1
-        going = Search(base, data, Path(out) if out else None, **settings, runs_at_once=runs_at_once)
+        going = Search(
+            base, data, Path(out) if out else None, over=over, every=cadence, common=dict(lane or {}), trials=trials,
+            validation=validation, seeds=seeds, at_once=lanes_at_once, prune=prune, storage=storage,
+            runs_at_once=cluster.runs(base) if cluster else 1,
+        )  # fmt: skip
         batches = _Batches(watcher, check=check, cluster=cluster)
-        content = going.run(batches)
-    _draw(content, going.folder / "search.png", again=batches.trained)
-    return SearchResult(going.folder, content)
+        outcome = going.run(batches)
+    picture = going.folder / "search.png"
+    if batches.trained or not picture.exists():
+        from imlp.look import plot  # matplotlib takes a second to import
+
+        plot.save(plot.search_figure(dataclasses.asdict(outcome)), picture)
+    return SearchResult(going.folder, outcome)
 
 
 class _Batches:
@@ -111,10 +117,3 @@ class _Batches:
         text = "on all training images, then the test" if final else "judged on the images held out"
         self.watcher.noted(f"{'final' if final else tasks[0].folder.name}: {lanes} lanes, {text}")
         return run_tasks(tasks, data, self.watcher, self.cluster)
-
-
-def _draw(content: dict[str, Any], path: Path, *, again: bool) -> None:
-    if again or not path.exists():
-        from imlp.look import plot  # matplotlib takes a second to import
-
-        plot.save(plot.search_figure(content), path)

@@ -16,7 +16,15 @@ SCHEDULES = ("constant", "decay", "end", "once")
 LEAST, ZERO = 1e-4, 1e-5  # alpha is log-uniform from ZERO to 1, and what is drawn below LEAST means 0
 LEAST_DECAY, NO_DECAY = 1e-6, 1e-7  # the same for a weight decay
 
+MOST_TRIALS = 1_000_000
+
 Parameters: TypeAlias = dict[str, Any]
+
+
+def check_trials(trials: int) -> None:
+    """Refuse a number of trials that nobody can run, before anything slow is done with it."""
+    if trials > MOST_TRIALS:
+        raise ConfigError("--trials is too large", f"give at most {MOST_TRIALS:,}")
 
 
 def import_optuna() -> Any:

@@ -15,7 +15,7 @@ import tiny
 from material import HOSTILE, LANES, rows_of, run_searches, train_runs
 from PIL import Image
 
-from imlp.paper.implied import beside
+from imlp.paper.implied import from_paper
 from imlp.report import figures, make
 
 ROOT = Path(__file__).parents[2]
@@ -188,7 +188,7 @@ def test_several_are_a_table_whose_links_open_their_sections(page, of_searches, 
 def test_the_record_is_one_small_page(page, tmp_path, monkeypatch):
     """The results of this repository: a sentence, a figure, and a table short enough to look over."""
     monkeypatch.chdir(ROOT)
-    text = make([Path("results")], compare=beside).page
+    text = make([Path("results")], compare=from_paper).page
     assert len(text) < 3_000_000
     for width in (390, 1280):
         page.set_viewport_size({"width": width, "height": 844})

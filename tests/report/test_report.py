@@ -19,11 +19,11 @@ from typer.testing import CliRunner
 from imlp.cli import app
 from imlp.errors import FileError, RunError
 from imlp.look.plot import run_figure
-from imlp.paper.implied import beside
+from imlp.paper.implied import from_paper
 from imlp.report import figures, make, write
 from imlp.report.gather import gather
 from imlp.spec.meter import PARTS
-from imlp.study.outcomes import Beside, PaperPoint, Verdict
+from imlp.study.outcomes import FromPaper, PaperPoint, Verdict
 from imlp.study.scores import Arm, arms_of
 from imlp.train.config import Lane
 from imlp.train.loop import Interrupted
@@ -149,9 +149,9 @@ def test_what_the_paper_says_is_handed_over(runs):
     """Of arms that no experiment names; the report itself knows nothing of the paper."""
     asked = []
 
-    def compare(arm: Arm) -> Beside:
+    def compare(arm: Arm) -> FromPaper:
         asked.append(arm.key)
-        return Beside((PaperPoint("", "alpha 0.5", 0.5, 33.25, 1.0),), (Verdict(HOSTILE, "fails", "it does not"),))
+        return FromPaper((PaperPoint("", "alpha 0.5", 0.5, 33.25, 1.0),), (Verdict(HOSTILE, "fails", "it does not"),))
 
     made = make([runs / "other"], compare=compare)
     assert len(asked) == 1
@@ -164,7 +164,7 @@ def test_what_the_paper_says_is_handed_over(runs):
 
 def test_the_paper_is_asked_about_runs_at_its_setting():
     (arm,) = arms_of(find_runs([ROOT / "results" / "cnn-pad-mean"]))
-    found = beside(arm)
+    found = from_paper(arm)
     assert {point.alpha for point in found.points} >= {0, 0.01}
     assert {verdict.verdict for verdict in found.verdicts} <= {"holds", "fails", "cannot tell"}
 

@@ -1,9 +1,11 @@
 """`results/build.py`: the record holds what the runs produced, and a page that says something different is noticed."""
 
+import contextlib
 import dataclasses
 import errno
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -33,11 +35,23 @@ def build_record(*arguments: str):
     return CliRunner().invoke(build.app, ["--folder", "results", *map(str, arguments)])
 
 
+@pytest.fixture(scope="module")
+def built(tmp_path_factory) -> Path:
+    """An experiment with two seeds, and a run that was stopped after its first epoch, both on record."""
+    folder = tmp_path_factory.mktemp("built")
+    with contextlib.chdir(folder):
+        _build_in_current_folder(str(tiny.save_npz(folder / "bars.npz")))
+    return folder
+
+
 @pytest.fixture
-def record(tmp_path, monkeypatch) -> Path:
-    """An experiment with two seeds, and a run that was stopped after its first epoch."""
-    monkeypatch.chdir(tmp_path)
-    data = str(tiny.save_npz(tmp_path / "bars.npz"))
+def record(built, tmp_path, monkeypatch) -> Path:
+    """A copy of it; the data stay where they were, as the runs name them."""
+    monkeypatch.chdir(shutil.copytree(built, tmp_path / "copy"))
+    return Path("results")
+
+
+def _build_in_current_folder(data: str) -> None:
     Path("mine.toml").write_text(OWN_EXPERIMENT.format(data=data, options="{ width = 64, strides = [1, 2, 2] }"))
     assert run("reproduce", "mine.toml", "--out", "runs/mine").exit_code == 0
     assert run("train", "--data", data, *SMALL, "--alpha", "0", "--out", "runs/half").exit_code == 0
@@ -48,7 +62,6 @@ def record(tmp_path, monkeypatch) -> Path:
     for name in ("mine", "half"):
         result = build_record("--collect", f"runs/{name}")
         assert result.exit_code == 0, result.output
-    return Path("results")
 
 
 def test_the_page_has_every_model_and_what_is_not_finished(record):
@@ -61,7 +74,7 @@ def test_the_page_has_every_model_and_what_is_not_finished(record):
     line = next(line for line in text.splitlines() if "| I-MLP alpha 1, every step |" in line)
     assert line.endswith(f"| 2 | 50.00 | 1.50 | {said['table'][2]['difference']:+.2f} |")
     assert "Not finished: seed 0, epoch 1 of 2: S-CNN " in text
-    assert "alpha 1 is the prior (every step)" in text.partition("## What was judged")[0]  # it can be judged
+    assert "alpha 1 is the prior (every step)" in text.partition("## The verdicts in full")[2]  # it can be judged
 
 
 FINDING = """
@@ -121,7 +134,7 @@ def test_results_that_were_changed_are_found_out(record):
     path.write_text(json.dumps(content))
     result = build_record("--check")
     assert result.exit_code == 1
-    assert "experiment.json is not what its runs give" in result.stderr
+    assert "experiment.json is not what the runs give" in result.stderr
 
 
 def test_what_is_collected_is_drawn(record):
@@ -148,7 +161,7 @@ def test_what_is_collected_counts_every_run_that_is_there(record):
 
 def test_a_damaged_file_and_a_bad_name_are_one_line(record):
     (record / "mine" / "experiment.json").write_text('{"name": "x"}')
-    assert "'budget' is missing" in build_record().stderr
+    assert "'title' is missing" in build_record().stderr
     assert "give the name of a folder" in build_record("--collect", "runs/mine", "--name", "../x").stderr
 
 
@@ -262,9 +275,9 @@ def test_a_figure_counts_the_seeds_of_what_it_draws():
 
 
 @pytest.mark.parametrize("kilobytes", [20, 60])  # the files do not fit, or the figures do not
-def test_a_full_disk_leaves_no_half_record(kilobytes, record, tmp_path):
+def test_a_full_disk_leaves_no_half_record(kilobytes, record):
     Path("small").mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(tmp_path / "small")]
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(Path("small").absolute())]
     if subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("mounting a tmpfs takes root")
     try:
@@ -273,7 +286,7 @@ def test_a_full_disk_leaves_no_half_record(kilobytes, record, tmp_path):
         assert "No space left on device" in result.stderr
         assert list(Path("small").iterdir()) == []
     finally:
-        subprocess.run(["umount", str(tmp_path / "small")], check=True)
+        subprocess.run(["umount", str(Path("small").absolute())], check=True)
 
 
 def test_a_record_that_cannot_be_renewed_stays_as_it_was(record, monkeypatch):

@@ -1,5 +1,6 @@
 """Sweeps, searches and experiments from Python: what the commands write, and nothing on the console."""
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -78,7 +79,7 @@ def test_an_experiment_is_the_same_as_by_its_command(tmp_path, monkeypatch, capf
     assert files(tmp_path / "python") == files(tmp_path / "command")
     said = json.loads((tmp_path / "python" / "experiment.json").read_text())
     assert said["command"].startswith("imlp.paper.reproduce('figure2-cnn', budget='smoke'")
-    assert {**said, "command": ""} == {**result.content, "command": ""}
+    assert {**said, "command": ""} == {**dataclasses.asdict(result.outcome), "command": ""}
 
 
 def test_mistakes_are_errors_and_not_exits(tmp_path):

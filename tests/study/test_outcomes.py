@@ -10,29 +10,32 @@ from imlp.errors import RunError
 from imlp.study.outcomes import (
     ArmName,
     Choice,
+    ExperimentOutcome,
     Final,
     HeldOut,
-    Outcome,
     OutcomeRow,
     PaperPoint,
     SearchOutcome,
     SeedScores,
     Trial,
-    TrialLane,
     Verdict,
     read_outcome,
     read_search,
 )  # fmt: skip
 
-OUTCOME = Outcome(
-    "figure2", "Figure 2", "Is there a V?", "smoke", "python cli.py reproduce figure2", [ArmName("CNN pair", "0")],
-    [OutcomeRow("CNN pair", "S-CNN", 60.0, None, 1, 62.6, 1.2, -2.6, [59.0, 61.0])],
-    [Verdict("it rises", "holds", "it does")], [PaperPoint("CNN pair", "S-CNN", None, 62.6, 1.2)], "on shapes",
+ROW = OutcomeRow(
+    arm="CNN pair", model="S-CNN", mean=60.0, std=None, interval=[59.0, 61.0], n=1, paper=62.6, paper_std=1.2,
+    difference=-2.6,
+)  # fmt: skip
+OUTCOME = ExperimentOutcome(
+    name="figure2", title="Figure 2", asks="Is there a V?", budget="smoke", command="python cli.py reproduce figure2",
+    lacking="on shapes", arms=[ArmName("CNN pair", "0")], table=[ROW],
+    verdicts=[Verdict("it rises", "holds", "it does")], paper=[PaperPoint("CNN pair", "S-CNN", None, 62.6, 1.2)],
 )  # fmt: skip
 SEARCH = SearchOutcome(
     "alpha", "step", "cnn", "shapes", 2, 0, HeldOut(0.1, 100, 1000), 60.0,
-    [Trial(0, "alpha 1", TrialLane("step"), "constant", {"all layers": 1.0}, "complete", [50.0], 50.0, ["batch0", 0])],
-    {"alpha": 1.0}, Choice(0, "alpha 1", {}, 50.0, {"conv1": "1"}),
+    [Trial(0, "alpha 1", {"every": "step"}, "constant", {"all layers": 1.0}, "complete", 50.0, [50.0], ["batch0", 0])],
+    {"alpha": 1.0}, Choice("alpha 1", {}, 0, 50.0, {"conv1": "1"}),
     [Final("alpha 1", None, 50.0, SeedScores(51.0, None, 1, {"0": 51.0}))],
 )  # fmt: skip
 OPTIONAL = {"lacking", "table.interval", "verdicts.missing"}

@@ -37,7 +37,7 @@ SETTINGS = {"validation": 0.25, "trials": 14, "at_once": 7}
 
 def search(folder, data=DATA, runner=None, *, epochs=4, **settings):
     going = Search(tiny.config(epochs=epochs), data, folder, **{**SETTINGS, **settings})
-    return going.run(runner or here)
+    return dataclasses.asdict(going.run(runner or here))
 
 
 def here(tasks, data, *callbacks):

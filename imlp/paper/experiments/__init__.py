@@ -5,25 +5,71 @@ An experiment has arms, each one configuration with its lanes; `reproduce` runs 
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from imlp.couplings.schedule import alphas_of
 from imlp.errors import ConfigError, ImlpError, known
-from imlp.paper.check_experiment import check_content
+from imlp.paper.check_experiment import check_claim
 from imlp.paper.claims import judge
 from imlp.paper.distance import lacking
-from imlp.study.outcomes import Verdict
+from imlp.study.outcomes import ArmName, ExperimentOutcome, OutcomeRow, PaperPoint, Verdict, typed
 from imlp.study.scores import Arm, ArmPlan, Score
-from imlp.train.config import Config, Lane, from_mapping, read, recorded
+from imlp.train.config import Config, Lane, check_seeds, from_mapping, read, recorded
 from imlp.train.lane import lanes_of, with_epochs
 
 FOLDER = Path(__file__).parent
 BUDGETS = ("smoke", "short", "paper")
-KEYS = ("title", "asks", "assumed_std", "settings", "arms", "budgets", "paper", "claims")
-OF_ARM = ("name", "alphas", "every", "more", "settings", *BUDGETS)  # a budget's: settings of the arm there
-OF_BUDGET = ("seeds", "alphas", "every", "settings")
+Settings = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ArmTable:
+    """An arm as the file has it; `smoke`, `short` and `paper` are its settings at that budget."""
+
+    name: str
+    alphas: str | list[str]
+    every: str | None = None
+    more: list[Settings] = field(default_factory=list)  # lanes
+    settings: Settings = field(default_factory=dict)
+    smoke: Settings = field(default_factory=dict)
+    short: Settings = field(default_factory=dict)
+    paper: Settings = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How long and how often, and with which settings over those of the arms."""
+
+    seeds: int = 3
+    alphas: str | list[str] | None = None
+    every: str | None = None
+    settings: Settings = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Content:
+    """What the file holds."""
+
+    title: str
+    asks: str
+    arms: list[ArmTable]
+    budgets: dict[str, Budget]
+    assumed_std: float | None = None
+    settings: Settings = field(default_factory=dict)
+    paper: list[Settings] = field(default_factory=list)
+    claims: list[Settings] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class PaperNumber:
+    """An accuracy that the paper reports, in per cent."""
+
+    arm: str
+    lane: Lane | None  # None: the prior
+    value: float
+    std: float | None
 
 
 @dataclass(frozen=True)
@@ -31,96 +77,86 @@ class Experiment:
     """One of the TOML files beside this one, or a file of the user's own."""
 
     name: str
-    content: Mapping[str, Any]
-
-    @property
-    def title(self) -> str:
-        return str(self.content["title"])
+    content: Content
 
     @property
     def asks(self) -> str:
-        return " ".join(str(self.content["asks"]).split())
+        return " ".join(self.content.asks.split())
 
     def seeds(self, budget: str) -> int:
-        return int(self._budget(budget).get("seeds", 3))
+        return self._budget(budget).seeds
 
     def plans(self, budget: str, *, every: str | None = None, to_train: bool = True, **settings: Any) -> list[ArmPlan]:
         """The arms at a budget; `settings` of the caller, and how often to mix, win over the file's.
 
         Unless they are `to_train`, a network from outside the package is not run: a record may name any file.
         """
-        own, found = self._budget(budget), []
-        for arm in self.content["arms"]:
-            theirs = (arm.get("settings", {}), own.get("settings", {}), arm.get(budget, {}))
-            merged = _merged(self.content.get("settings", {}), *theirs, settings)
-            cadence = every or own.get("every", arm.get("every"))
-            lanes = lanes_of(own.get("alphas", arm["alphas"]), cadence)
-            base = from_mapping(Config, merged) if to_train else recorded(merged)
-            more = (lane for table in arm.get("more", ()) for lane in _listed(table, base.epochs))
-            found.append(ArmPlan(arm["name"], base, tuple(dict.fromkeys((*lanes, *more)))))
-        return found
+        at_budget, plans = self._budget(budget), []
+        for arm in self.content.arms:
+            layers = (self.content.settings, arm.settings, at_budget.settings, getattr(arm, budget, {}), settings)
+            base = from_mapping(Config, _merged(*layers)) if to_train else recorded(_merged(*layers))
+            alphas = arm.alphas if at_budget.alphas is None else at_budget.alphas
+            lanes = lanes_of(alphas, every or at_budget.every or arm.every)
+            more = (lane for table in arm.more for lane in _listed(table, base.epochs))
+            plans.append(ArmPlan(arm.name, base, tuple(dict.fromkeys((*lanes, *more)))))
+        return plans
 
-    def _budget(self, name: str) -> Mapping[str, Any]:
-        budgets: Mapping[str, Mapping[str, Any]] = self.content["budgets"]
-        return budgets[known(name, budgets, "budget")]
+    def _budget(self, name: str) -> Budget:
+        return self.content.budgets[known(name, self.content.budgets, "budget")]
 
     def arm_of(self, network: str) -> str | None:
         """The arm that asks about a network, by its name."""
         return next((plan.name for plan in self.plans("paper", to_train=False) if plan.base.network == network), None)
 
-    def paper(self, data: str) -> list[dict[str, Any]]:
-        """The paper's numbers for a data set: arm, the lane's settings (none: the prior), value and std."""
-        found = []
-        for row in self.content.get("paper", ()):
-            if data in row:
-                value, *std = row[data] if isinstance(row[data], list) else [row[data]]
-                found.append(
-                    {"arm": row["arm"], "lane": row.get("lane"), "value": value, "std": std[0] if std else None}
-                )
-        return found
+    def paper(self, data: str) -> list[PaperNumber]:
+        """The paper's numbers for a data set."""
+        numbers = []
+        for row in (row for row in self.content.paper if data in row):
+            value, *std = row[data] if isinstance(row[data], list) else [row[data]]
+            lane = from_mapping(Lane, row["lane"]) if "lane" in row else None
+            numbers.append(PaperNumber(row["arm"], lane, value, std[0] if std else None))
+        return numbers
 
-    def outcome(self, arms: Mapping[str, Arm], *, budget: str, command: str) -> dict[str, Any]:
-        """What `experiment.json` holds: our numbers beside the paper's, and the verdicts."""
-        paper, far = self.paper(_data(arms)), self.lacking(arms)
+    def outcome(self, arms: Mapping[str, Arm], *, budget: str = "", command: str = "") -> ExperimentOutcome:
+        """Our numbers beside the paper's, and the verdicts."""
+        numbers, far = self.paper(_data(arms)), self.lacking(arms)
         table, points = [], []
         for name, arm in arms.items():
             for score in arm.scores:
-                theirs = next((row for row in paper if row["arm"] == name and is_about(score, row["lane"])), None)
+                theirs = next((number for number in numbers if number.arm == name and is_about(score, number)), None)
                 model = score.lane.title if score.lane else arm.prior_name
-                value, std = (theirs["value"], theirs["std"]) if theirs else (None, None)
-                difference = None if value is None or far else score.mean - value
-                own = {"mean": score.mean, "std": score.std, "interval": score.interval, "n": score.n}
-                table.append({
-                    "arm": name, "model": model, **own, "paper": value, "paper_std": std, "difference": difference,
-                })  # fmt: skip
-                if theirs:
-                    points.append({"arm": name, "model": model, "alpha": score.alpha, "value": value, "std": std})
-        verdicts = [dataclasses.asdict(verdict) for verdict in self.judge(arms)]
-        keys = [{"name": name, "key": arm.key} for name, arm in arms.items()]
-        about = {"name": self.name, "title": self.title, "asks": self.asks, "budget": budget, "command": command}
-        about["lacking"] = far  # of the paper's setting
-        return {**about, "arms": keys, "table": table, "verdicts": verdicts, "paper": points}
+                paper, paper_std = (theirs.value, theirs.std) if theirs else (None, None)
+                difference = None if paper is None or far else score.mean - paper
+                table.append(OutcomeRow(
+                    arm=name, model=model, mean=score.mean, std=score.std, interval=score.interval, n=score.n,
+                    paper=paper, paper_std=paper_std, difference=difference,
+                ))  # fmt: skip
+                points += [PaperPoint(name, model, score.alpha, paper, paper_std)] if theirs else []
+        return ExperimentOutcome(
+            name=self.name, title=self.content.title, asks=self.asks, budget=budget, command=command, lacking=far,
+            arms=[ArmName(name, arm.key) for name, arm in arms.items()],
+            table=table, verdicts=self.judge(arms), paper=points,
+        )  # fmt: skip
 
     def judge(self, arms: Mapping[str, Arm]) -> list[Verdict]:
-        """A verdict on each claim, by runs that are what it needs."""
-        claims = self.content.get("claims", ())
-        return judge(claims, arms, lacking=lambda needed: self.lacking(arms, needed), assumed=self.assumed_std(arms))
+        """A verdict on each claim, by runs that are what it needs.
 
-    def assumed_std(self, arms: Mapping[str, Arm]) -> float | None:
-        """The largest standard deviation that the paper reports for these models, or the one that the file names."""
-        deviations = [row["std"] for row in self.paper(_data(arms)) if row["std"] is not None]
-        return max(deviations, default=self.content.get("assumed_std"))
+        Where there are too few seeds for a spread, the largest standard deviation that the paper reports for these
+        models stands in, or the one that the file names.
+        """
+        deviations = [number.std for number in self.paper(_data(arms)) if number.std is not None]
+        assumed = max(deviations, default=self.content.assumed_std)
+        return judge(self.content.claims, arms, lacking=lambda budget: self.lacking(arms, budget), assumed=assumed)
 
     def lacking(self, arms: Mapping[str, Arm], budget: str = "paper") -> str:
         """What the runs lack of a budget's setting ("790 of 39,100 steps"); nothing if they have it."""
-        if budget not in self.content["budgets"]:
+        if budget not in self.content.budgets:
             return ""
         data = _data(arms)
-        known = any(data in row for row in self.content.get("paper", ()))
-        named = {"data": data} if known else {}
+        named = {"data": data} if any(data in row for row in self.content.paper) else {}
         plans = {plan.name: plan.base for plan in self.plans(budget, to_train=False, **named)}
-        found = (lacking(arm.config, plans[name]) for name, arm in arms.items() if name in plans)
-        return next(filter(None, found), "")
+        differences = (lacking(arm.config, plans[name]) for name, arm in arms.items() if name in plans)
+        return next(filter(None, differences), "")
 
 
 def names() -> list[str]:
@@ -131,27 +167,36 @@ def names() -> list[str]:
 def read_experiment(name: str) -> Experiment:
     """An experiment by its name, or from a file of your own."""
     path = Path(name) if name.endswith(".toml") else FOLDER / f"{known(name, names(), 'experiment')}.toml"
-    content = read(path)
     try:
-        for key in content:
-            known(key, KEYS, "key")
-        check_content(content)
-        for arm in content["arms"]:
-            for key in arm:
-                known(key, OF_ARM, "key of an arm")
-        for budget in content["budgets"].values():
-            for key in budget:
-                known(key, OF_BUDGET, "key of a budget")
-        experiment = Experiment(name, content)
-        for budget in content["budgets"]:
-            for plan in experiment.plans(budget, to_train=False):
-                if not plan.lanes:
-                    raise ConfigError(f"the arm {plan.name} has no lane", "give at least one alpha")
+        experiment = Experiment(name, typed(Content, read(path)))
+        _check(experiment)
     except ImlpError as error:
-        raise ConfigError(f"{path}: {error.problem}", error.remedy) from None
+        raise ConfigError(f"{path}: {error.problem.removeprefix(f'{path}: ')}", error.remedy) from None
     except ValueError as error:
         raise ConfigError(f"{path} is not an experiment: {error}", f"see {FOLDER}") from error
     return experiment
+
+
+def _check(experiment: Experiment) -> None:
+    """Refuse what could only fail later."""
+    content = experiment.content
+    arms = [arm.name for arm in content.arms]
+    if not arms or len(set(arms)) < len(arms):
+        raise ConfigError(f"its arms are called {', '.join(arms) or 'nothing'}", "give each arm a name of its own")
+    for name, budget in content.budgets.items():
+        check_seeds(budget.seeds)
+        for plan in experiment.plans(name, to_train=False):
+            if not plan.lanes:
+                raise ConfigError(f"the arm {plan.name} has no lane", "give at least one alpha")
+    for row in content.paper:
+        known(row.get("arm", ""), arms, "arm")
+        from_mapping(Lane, typed(dict[str, Any], row.get("lane", {}), "paper.lane"))
+        for data in row.keys() - {"arm", "lane"}:
+            numbers = typed(float | list[float], row[data], f"paper.{data}")  # type: ignore[arg-type]
+            if numbers == [] or (isinstance(numbers, list) and len(numbers) > 2):
+                raise ConfigError(f"paper.{data} is {row[data]!r:.40}", "give a number, or a number and its deviation")
+    for claim in content.claims:
+        check_claim(claim, arms, content.budgets)
 
 
 def _data(arms: Mapping[str, Arm]) -> str:
@@ -160,23 +205,24 @@ def _data(arms: Mapping[str, Arm]) -> str:
 
 def _merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
     """Later settings win; those of the network are joined."""
-    found: dict[str, Any] = {}
+    merged: dict[str, Any] = {}
     for layer in layers:
-        options = {**found.get("options", {}), **dict(layer.get("options", {}))}
-        found |= {**layer, **({"options": options} if options else {})}
-    return found
+        options = {**merged.get("options", {}), **dict(layer.get("options", {}))}
+        merged |= {**layer, **({"options": options} if options else {})}
+    return merged
 
 
 def _listed(table: Mapping[str, Any], epochs: int) -> list[Lane]:
     """The lanes that a table of `more` describes: one for each alpha that it lists."""
-    own = with_epochs(table, epochs)
-    alphas = alphas_of(str(own["alpha"])) if "alpha" in own else [None]
-    return [from_mapping(Lane, own if alpha is None else {**own, "alpha": alpha}) for alpha in alphas]
+    settings = with_epochs(table, epochs)
+    if "alpha" not in settings:
+        return [from_mapping(Lane, settings)]
+    return [from_mapping(Lane, {**settings, "alpha": alpha}) for alpha in alphas_of(str(settings["alpha"]))]
 
 
-def is_about(score: Score, lane: Mapping[str, Any] | None) -> bool:
-    """Whether the paper's row is about this model; it says nothing of cadence, so all are compared with it."""
-    if lane is None or score.lane is None:
-        return lane is None and score.lane is None
-    theirs = from_mapping(Lane, lane).compared
+def is_about(score: Score, number: PaperNumber) -> bool:
+    """Whether the paper's number is about this model; it says nothing of cadence, so all are compared with it."""
+    if number.lane is None or score.lane is None:
+        return number.lane is None and score.lane is None
+    theirs = number.lane.compared
     return dataclasses.replace(score.lane, every="epoch") == dataclasses.replace(theirs, every="epoch")
