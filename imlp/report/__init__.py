@@ -10,7 +10,7 @@ from imlp.data.dataset import ProgressCallback, silent
 from imlp.errors import FileError, RunError
 from imlp.files import check_path, make_folder, write_whole
 from imlp.report import figures, gather, page, tables
-from imlp.report.data import SearchData
+from imlp.report.gather import SearchData
 from imlp.study.outcomes import FromPaper, read_outcome, read_search
 from imlp.study.scores import Arm, arms_of
 from imlp.train.run_folder import RunFolder

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from imlp.report.data import ArmData, ModelData, SearchData
-from imlp.report.gather import cadence
+from imlp.report.gather import ArmData, ModelData, SearchData, cadence, series_name
 from imlp.study.scores import constant_alpha
 from imlp.train.config import Lane
 
@@ -202,7 +201,7 @@ def _panels(arm: ArmData) -> dict[str, list[ModelData]]:
     common = [model for model in models if model.lane is None or model.lane.is_plain]
     rest = [model for model in models if model not in common]
     found = {
-        f"mixed {', '.join([cadence(base), *base.extras])}": [model for model in rest if model.lane in lanes]
+        f"mixed {series_name(base)}": [model for model in rest if model.lane in lanes]
         for base, lanes in arm.arm.series.items()
     }
     known = [model for own in found.values() for model in own]

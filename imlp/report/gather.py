@@ -1,20 +1,20 @@
-"""Gathers the numbers of runs into the data that a report shows."""
+"""What the page, the figures and the tables all show, gathered once from the runs."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
 import numpy as np
 
 from imlp.couplings import Replacing
-from imlp.report.data import ArmData, Epoch, ModelData, Series
-from imlp.report.matrices import matrices
+from imlp.report.matrices import Matrices, matrices
 from imlp.report.titles import arm_titles
 from imlp.spec.meter import PARTS
-from imlp.study.outcomes import ExperimentOutcome, FromPaper, PaperPoint
-from imlp.study.scores import Arm, constant_alpha, sample_deviation
-from imlp.study.two_lines import fit_v
+from imlp.study.outcomes import ExperimentOutcome, FromPaper, PaperPoint, SearchOutcome, Verdict
+from imlp.study.scores import Arm, Score, constant_alpha, sample_deviation
+from imlp.study.two_lines import V, fit_v
 from imlp.train.callbacks import Row
 from imlp.train.config import Lane
 from imlp.train.run_reader import Run
@@ -25,6 +25,102 @@ NOT_METRICS = ("epoch", "lane", "test_accuracy")
 Compare = Callable[[Arm], FromPaper]
 
 
+@dataclass(frozen=True)
+class Epoch:
+    """A model after an epoch, over the seeds that have come so far."""
+
+    epoch: int
+    accuracy: float  # per cent
+    spread: float | None  # its standard deviation
+    n: int  # seeds
+    metrics: dict[str, float]  # the means of all other numbers of metrics.jsonl
+
+
+@dataclass(frozen=True)
+class ModelData:
+    """The prior or a lane of an arm."""
+
+    title: str
+    lane: Lane | None  # None: the prior
+    score: Score | None  # after the last epoch of finished runs
+    parameters: int | None
+    seconds: float | None  # of a run that holds it, on average
+    remark: str  # what is missing of it, and why
+    epochs: list[Epoch]
+    meter: dict[str, dict[str, float | None]]  # the bias meter after the last epoch, by layer
+
+
+@dataclass(frozen=True)
+class Series:
+    """Lanes that differ in alpha alone, smallest first, and the two lines of figure 2's V."""
+
+    name: str
+    scores: list[Score]
+    fit: V | None
+
+    @property
+    def alphas(self) -> list[float]:
+        return [score.alpha or 0.0 for score in self.scores]
+
+    @property
+    def is_curve(self) -> bool:
+        """Whether a line through its points says anything: one alpha beside 0 is a point."""
+        return sum(alpha > 0 for alpha in self.alphas) > 1
+
+
+@dataclass(frozen=True)
+class ArmData:
+    """All that is shown of an arm."""
+
+    id: str  # names its files and its part of the page
+    name: str
+    arm: Arm
+    models: list[ModelData]  # the prior first
+    series: list[Series]
+    points: Sequence[PaperPoint]  # all with an alpha and a value
+    verdicts: Sequence[Verdict]  # on the paper's claims, for runs without an experiment
+    matrices: Matrices | str  # or why there are none
+    warnings: list[str]
+
+    @property
+    def is_finished(self) -> bool:
+        return any(run.result for run in self.arm.runs)
+
+    @property
+    def seeds(self) -> int:
+        return max((model.score.n for model in self.models if model.score), default=0)
+
+    @property
+    def has_curve(self) -> bool:
+        """Whether accuracy against alpha is the figure to show first."""
+        return any(len(series.scores) > 3 for series in self.series)
+
+    @property
+    def alphas(self) -> list[float]:
+        """All that the alpha figure shows, the paper's too."""
+        return sorted({a for s in self.series for a in s.alphas} | {point.alpha or 0.0 for point in self.points})
+
+
+@dataclass(frozen=True)
+class SearchData:
+    """A search, and the arms that hold its runs."""
+
+    id: str
+    folder: Path
+    outcome: SearchOutcome
+    arms: list[ArmData]
+
+    @property
+    def name(self) -> str:
+        return f"Search over {self.outcome.over}: {self.outcome.network} on {self.outcome.data}"
+
+    @property
+    def layers(self) -> list[str]:
+        """Those that have an alpha each; none where one alpha is for all of them."""
+        several = [trial.alphas for trial in self.outcome.trials if len(trial.alphas) > 1]
+        return list(dict.fromkeys(name for alphas in several for name in alphas))
+
+
 def gather(
     arms: Sequence[Arm], outcomes: Sequence[ExperimentOutcome] = (), compare: Compare = lambda arm: FromPaper()
 ) -> list[ArmData]:
@@ -32,20 +128,34 @@ def gather(
 
     `compare` is asked what the paper says of arms that no experiment names.
     """
-    given: dict[str, list[str]] = {}
-    for named in (named for outcome in outcomes for named in outcome.arms):
-        names = given.setdefault(named.key, [])
-        names += [named.name] if named.name not in names else []
-    others = [arm for arm in arms if arm.key not in given]
-    made = dict(zip((arm.key for arm in others), arm_titles([arm.config for arm in others]), strict=True))
+    names: dict[str, dict[str, None]] = {}  # by the arm's key, in the order of the experiments
+    for arm in (arm for outcome in outcomes for arm in outcome.arms):
+        names.setdefault(arm.key, {})[arm.name] = None
+    others = [arm for arm in arms if arm.key not in names]
+    titles = dict(zip((arm.key for arm in others), arm_titles([arm.config for arm in others]), strict=True))
+    by_key = {arm.key: arm for arm in arms}
     found: list[ArmData] = []
-    order = list(given)  # as the experiments name them; arms that none of them names come last
-    for arm in sorted(arms, key=lambda arm: order.index(arm.key) if arm.key in order else len(order)):
-        name, short = made.get(arm.key), f"{arm.config.network_name} {Path(arm.config.data).name}"
-        if name is None:
-            name = short = " / ".join(given[arm.key])
-        beside = FromPaper(_points(arm.key, outcomes)) if arm.key in given else compare(arm)
-        found.append(_arm(arm, name, _identifier(short, {other.id for other in found}), beside))
+    for arm in [*(by_key[key] for key in names if key in by_key), *others]:
+        if arm.key in names:
+            title = short = " / ".join(names[arm.key])
+            paper = FromPaper(_points(arm.key, outcomes))
+        else:
+            title, short = titles[arm.key], f"{arm.config.network_name} {Path(arm.config.data).name}"
+            paper = compare(arm)
+        points = [point for point in paper.points if point.alpha is not None and point.value is not None]
+        found.append(
+            ArmData(
+                id=_identifier(short, {other.id for other in found}),
+                name=title,
+                arm=arm,
+                models=[_model(arm, lane) for lane in (None, *arm.lanes)],
+                series=_series(arm),
+                points=sorted(points, key=lambda point: point.alpha or 0.0),
+                verdicts=paper.verdicts,
+                matrices=matrices(arm),
+                warnings=_warnings(arm),
+            )
+        )
     return found
 
 
@@ -58,23 +168,8 @@ def _identifier(name: str, taken: set[str]) -> str:
 
 def _points(key: str, outcomes: Sequence[ExperimentOutcome]) -> tuple[PaperPoint, ...]:
     names = {(outcome.name, arm.name) for outcome in outcomes for arm in outcome.arms if arm.key == key}
-    own = (point for outcome in outcomes for point in outcome.paper if (outcome.name, point.arm) in names)
-    return tuple({dataclasses.replace(point, arm=""): None for point in own})
-
-
-def _arm(arm: Arm, name: str, identifier: str, beside: FromPaper) -> ArmData:
-    points = [point for point in beside.points if point.alpha is not None and point.value is not None]
-    return ArmData(
-        id=identifier,
-        name=name,
-        arm=arm,
-        models=[_model(arm, lane) for lane in (None, *arm.lanes)],
-        series=_series(arm),
-        points=sorted(points, key=lambda point: point.alpha or 0.0),
-        verdicts=beside.verdicts,
-        matrices=matrices(arm),
-        warnings=_warnings(arm),
-    )
+    points = (point for outcome in outcomes for point in outcome.paper if (outcome.name, point.arm) in names)
+    return tuple({dataclasses.replace(point, arm=""): None for point in points})
 
 
 def _series(arm: Arm) -> list[Series]:
@@ -87,8 +182,13 @@ def _series(arm: Arm) -> list[Series]:
     for base, lanes in groups.items():
         scores = arm.scores_of([*([base] if base in zeros else zeros[:1]), *lanes])
         fit = fit_v([score.alpha or 0.0 for score in scores], [score.mean for score in scores])
-        found.append(Series(", ".join([cadence(base), *base.extras]), scores, fit))
+        found.append(Series(series_name(base), scores, fit))
     return found
+
+
+def series_name(base: Lane) -> str:
+    """How lanes that differ in alpha alone are mixed."""
+    return ", ".join([cadence(base), *base.extras])
 
 
 def cadence(lane: Lane) -> str:
@@ -103,7 +203,7 @@ def _model(arm: Arm, lane: Lane | None) -> ModelData:
     finished = [(run, key) for run, key in holding if run.result] or holding
     rows = {run.config.seed: run.of(key) for run, key in finished}  # as the scores: the last run of a seed counts
     by_epoch: dict[int, list[Row]] = {}
-    for row in (row for own in rows.values() for row in own):
+    for row in (row for of_seed in rows.values() for row in of_seed):
         by_epoch.setdefault(row["epoch"], []).append(row)
     last = by_epoch[max(by_epoch)] if by_epoch else []
     counts = [run.result["parameters"]["dense" if lane else "prior"] for run in arm.runs if run.result]
@@ -116,7 +216,7 @@ def _model(arm: Arm, lane: Lane | None) -> ModelData:
         parameters=counts[0] if counts else None,
         seconds=float(np.mean(times)) if times else None,
         remark="; ".join(filter(None, remarks)),
-        epochs=[_epoch(epoch, own) for epoch, own in sorted(by_epoch.items())],
+        epochs=[_epoch(epoch, of_epoch) for epoch, of_epoch in sorted(by_epoch.items())],
         meter={
             layer: {part: _mean([row.get("bias", {}).get(layer, {}).get(part) for row in last]) for part in METER}
             for layer in dict.fromkeys(layer for row in last for layer in row.get("bias", {}))
@@ -172,7 +272,7 @@ def _warnings(arm: Arm) -> list[str]:
         curves: dict[int, set[tuple[float, ...]]] = {}  # by seed; an equal run changes no mean
         for run in (run for run in arm.runs if run.result and run.key_of(lane) is not None):
             curves.setdefault(run.config.seed, set()).add(tuple(row["test_accuracy"] for row in run.rows_of(lane)))
-        if differing := [str(seed) for seed, own in sorted(curves.items()) if len(own) > 1]:
+        if differing := [str(seed) for seed, of_seed in sorted(curves.items()) if len(of_seed) > 1]:
             seeds = f"seed{'s' * (len(differing) > 1)} {', '.join(differing)}"
             found.append(f"{lane.title} was run more than once with {seeds}, and differently; the last folder counts.")
     return found

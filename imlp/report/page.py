@@ -10,8 +10,8 @@ from importlib.resources import files as resources
 from typing import TYPE_CHECKING
 
 import imlp
-from imlp.report.data import ArmData, ModelData, SearchData
 from imlp.report.figures import svg
+from imlp.report.gather import ArmData, ModelData, SearchData
 from imlp.report.matrices import data_uri, picture
 from imlp.report.tables import Table
 from imlp.study.cost import duration
@@ -206,7 +206,7 @@ def in_numbers(arm: ArmData) -> str:
     """The accuracies of an arm in one sentence: all of a few models, otherwise the ends."""
 
     def mean(model: ModelData) -> float:
-        return model.mean or 0.0
+        return model.score.mean if model.score else 0.0
 
     known = sorted((model for model in arm.models if model.score), key=mean, reverse=True)
     if not known:

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from imlp.report.data import ArmData, Epoch, ModelData, SearchData
-from imlp.report.gather import cadence, place, state
+from imlp.report.gather import ArmData, ModelData, SearchData, cadence, place, state
 from imlp.report.titles import shown
 from imlp.spec.meter import PARTS
 from imlp.study.cost import duration
-from imlp.study.outcomes import ExperimentOutcome, Final, OutcomeRow, Trial
+from imlp.study.outcomes import ExperimentOutcome
 from imlp.study.scores import constant_alpha
 from imlp.train.run_reader import Run
 
@@ -68,18 +67,12 @@ class Table:
         return buffer.getvalue()
 
 
-def _end(name: str, end: int) -> Column:
-    """An end of the confidence interval."""
-
-    def value(record: Any) -> Cell:
-        interval = record.interval if isinstance(record, OutcomeRow) else record.score and record.score.interval
-        return interval[end] if interval else None
-
-    return Column(name, value, PERCENT)
-
-
-INTERVAL = _end("95 % from", 0), _end("to", 1)
-MODEL = Column("model", lambda model: model.title)
+def _interval(interval: Callable[[Any], Sequence[float] | None]) -> list[Column]:
+    """The ends of the confidence interval."""
+    return [
+        Column(title, lambda record, end=end: (interval(record) or (None, None))[end], PERCENT)
+        for title, end in (("95 % from", 0), ("to", 1))
+    ]
 
 
 def _alpha(model: ModelData) -> Cell:
@@ -95,28 +88,32 @@ def _metrics(arm: ArmData) -> list[str]:
     return list(dict.fromkeys(name for model in arm.models for epoch in model.epochs for name in epoch.metrics))
 
 
+def _of_seed(seeds: Iterable[Any], scores: Callable[[Any], dict[Any, float]]) -> list[Column]:
+    return [Column(f"seed {seed}", lambda record, seed=seed: scores(record).get(seed), PERCENT) for seed in seeds]
+
+
 def results(arm: ArmData) -> Table:
     """Every model of an arm, those without an accuracy too."""
     seeds = sorted({seed for model in arm.models if model.score for seed in model.score.by_seed})
-
-    def of_seed(seed: int, model: ModelData) -> Cell:
-        return model.score.by_seed.get(seed) if model.score else None
-
-    def last(name: str, model: ModelData) -> Cell:
-        return model.epochs[-1].metrics.get(name) if model.epochs else None
-
     columns = [
-        MODEL,
-        Column("mean, %", lambda model: model.mean, PERCENT, bar=True),
-        Column("std", lambda model: model.std, PERCENT),
-        *INTERVAL,
+        Column("model", lambda model: model.title),
+        Column("mean, %", lambda model: model.score and model.score.mean, PERCENT, bar=True),
+        Column("std", lambda model: model.score and model.score.std, PERCENT),
+        *_interval(lambda model: model.score and model.score.interval),
         Column("n", lambda model: model.score.n if model.score else 0, COUNT),
         Column("remark", lambda model: model.remark),
         Column("alpha", _alpha, SHORT),
         Column("mixed", lambda model: cadence(model.lane) if model.lane and not model.lane.is_plain else ""),
         Column("parameters", lambda model: model.parameters, COUNT),
-        *(Column(f"seed {seed}", partial(of_seed, seed), PERCENT) for seed in (seeds if len(seeds) > 1 else ())),
-        *(Column(name.replace("_", " "), partial(last, name), SHORT) for name in _metrics(arm)),
+        *_of_seed(seeds if len(seeds) > 1 else (), lambda model: model.score.by_seed if model.score else {}),
+        *(
+            Column(
+                name.replace("_", " "),
+                lambda model, name=name: model.epochs[-1].metrics.get(name) if model.epochs else None,
+                SHORT,
+            )
+            for name in _metrics(arm)
+        ),
         Column("run time", lambda model: model.seconds, partial(duration, measured=True)),
     ]
     title = f"{arm.arm.measure.capitalize()} after the last epoch: {arm.name}"
@@ -132,26 +129,19 @@ def by_epoch(arm: ArmData) -> Table:
         Column("std", lambda pair: pair[1].spread, PERCENT),
         Column("n", lambda pair: pair[1].n, COUNT),
     ]
-
-    def metric(name: str, pair: tuple[ModelData, Epoch]) -> Cell:
-        return pair[1].metrics.get(name)
-
-    columns += [Column(name.replace("_", " "), partial(metric, name), SHORT) for name in _metrics(arm)]
+    for name in _metrics(arm):
+        columns.append(Column(name.replace("_", " "), lambda pair, name=name: pair[1].metrics.get(name), SHORT))
     pairs = [(model, epoch) for model in arm.models for epoch in model.epochs]
     return Table.of(f"{arm.id}-by-epoch", f"By epoch: {arm.name}", columns, pairs)
 
 
 def bias(arm: ArmData) -> Table:
     """The bias meter after the last epoch, one line per lane and layer."""
-    titles = {key: title for part in PARTS for key, title in ((part, part), (f"random_{part}", f"random {part}"))}
+    titles = {key: key.replace("_", " ") for part in PARTS for key in (part, f"random_{part}")}
     titles["distance"] = "distance to the prior"
     columns = [Column("model", lambda row: row[0]), Column("layer", lambda row: row[1])]
-
-    def part(key: str, row: tuple[str, str, dict[str, float | None]]) -> Cell:
-        return row[2][key]
-
-    columns += [Column(title, partial(part, key), SHORT) for key, title in titles.items()]
-    rows = [(model.title, layer, own) for model in arm.models for layer, own in model.meter.items()]
+    columns += [Column(title, lambda row, key=key: row[2][key], SHORT) for key, title in titles.items()]
+    rows = [(model.title, layer, parts) for model in arm.models for layer, parts in model.meter.items()]
     return Table.of(f"{arm.id}-bias", f"Bias meter after the last epoch: {arm.name}", columns, rows)
 
 
@@ -175,9 +165,9 @@ def settings(arm: ArmData) -> Table:
     """Every setting but seed and lanes, then what `env.json` says of the machines; each value once."""
 
     def rows(read: Callable[[Run], dict[str, Any]], but: Sequence[str]) -> list[tuple[str, str]]:
-        own = list(map(read, arm.arm.runs))
-        names = dict.fromkeys(name for values in own for name in values if name not in but)
-        return [(name, " | ".join(dict.fromkeys(shown(values.get(name, "")) for values in own))) for name in names]
+        by_run = list(map(read, arm.arm.runs))
+        names = dict.fromkeys(name for values in by_run for name in values if name not in but)
+        return [(name, " | ".join(dict.fromkeys(shown(values.get(name, "")) for values in by_run))) for name in names]
 
     pairs = [
         *rows(lambda run: vars(run.config), ("seed", "lanes")),
@@ -193,7 +183,7 @@ OUTCOME_COLUMNS = (
     Column("model", lambda row: row.model),
     Column("mean, %", lambda row: row.mean, PERCENT, bar=True),
     Column("std", lambda row: row.std, PERCENT),
-    *INTERVAL,
+    *_interval(lambda row: row.interval),
     Column("n", lambda row: row.n, COUNT),
     Column("paper, %", lambda row: row.paper, PERCENT),
     Column("paper's std", lambda row: row.paper_std, PERCENT),
@@ -214,16 +204,19 @@ def of_arm(arm: ArmData) -> list[Table]:
 def trials(search: SearchData) -> Table:
     """Every trial, the best first and those that were stopped early last."""
     chosen = search.outcome.chosen.number
-
-    def alpha(layer: str, trial: Trial) -> Cell:
-        return trial.alphas.get(layer, trial.alphas.get("all layers"))
-
     columns = [
         Column("trial", lambda trial: trial.number, COUNT),
         Column("validation accuracy, %", lambda trial: trial.value, PERCENT, bar=True),
         Column("after epoch", lambda trial: len(trial.values), COUNT),
         Column("state", lambda trial: _marked(trial.state, chosen=trial.number == chosen)),
-        *(Column(f"alpha {layer}".strip(), partial(alpha, layer), SHORT) for layer in search.layers or [""]),
+        *(
+            Column(
+                f"alpha {layer}".strip(),
+                lambda trial, layer=layer: trial.alphas.get(layer, trial.alphas.get("all layers")),
+                SHORT,
+            )
+            for layer in search.layers or [""]
+        ),
         Column("schedule", lambda trial: trial.kind),
         Column("mixed every", lambda trial: trial.lane["every"]),
         Column("lane", lambda trial: trial.title),
@@ -243,17 +236,13 @@ def final(search: SearchData) -> Table:
     """The choice on the test images, beside the prior and the known lanes; without rows before the end."""
     lane, rows = search.outcome.chosen.lane, search.outcome.final or []
     seeds = sorted({seed for row in rows for seed in row.test.by_seed}, key=lambda seed: (len(seed), seed))
-
-    def of_seed(seed: str, row: Final) -> Cell:
-        return row.test.by_seed.get(seed)
-
     columns = [
         Column("model", lambda row: _marked(row.title, chosen=row.lane == lane)),
         Column("validation accuracy, %", lambda row: row.validation, PERCENT),
         Column("test accuracy, mean, %", lambda row: row.test.mean, PERCENT, bar=True),
         Column("std", lambda row: row.test.std, PERCENT),
         Column("n", lambda row: row.test.n, COUNT),
-        *(Column(f"seed {seed}", partial(of_seed, seed), PERCENT) for seed in seeds),
+        *_of_seed(seeds, lambda row: row.test.by_seed),
     ]
     return Table.of(f"{search.id}-final", f"On the test images: {search.name}", columns, rows)
 

@@ -260,7 +260,7 @@ class Search:
                 final.append(Final(f"{arm.prior_name} (prior)", None, best.user_attrs["prior"], test))
             elif lane := asked.get(score.lane):
                 seen = trials[lane].value if lane in trials else None
-                final.append(Final(lane.title, dataclasses.asdict(lane), seen, test))
+                final.append(Final(lane.title, _settings_of(lane), seen, test))
         return final
 
     def _save(self, final: list[Final] | None) -> SearchOutcome:
@@ -276,7 +276,7 @@ class Search:
             prior=best.user_attrs["prior"],  # of a run that went to the end: the same in all of them
             trials=[self._trial(trial) for trial in self._trials()],
             importances=self._importances() if final else {},
-            chosen=Choice(lane.title, dataclasses.asdict(lane), best.number, best.value or 0.0, alpha),
+            chosen=Choice(lane.title, _settings_of(lane), best.number, best.value or 0.0, alpha),
             final=final,
         )  # fmt: skip
         path, content = self.folder / "search.json", dataclasses.asdict(outcome)
@@ -295,7 +295,7 @@ class Search:
         by_epoch = [values[epoch] for epoch in sorted(values)]
         attributes = trial.user_attrs
         return Trial(
-            trial.number, lane.title, dataclasses.asdict(lane), kind, drawn, attributes["state"], trial.value, by_epoch,
+            trial.number, lane.title, _settings_of(lane), kind, drawn, attributes["state"], trial.value, by_epoch,
             attributes["run"][:2],
         )  # fmt: skip
 
@@ -308,3 +308,9 @@ class Search:
             warnings.simplefilter("ignore")  # of parameters that few trials have
             shares: dict[str, float] = import_optuna().importance.get_param_importances(self.study)
         return shares
+
+
+def _settings_of(lane: Lane) -> dict[str, Any]:
+    """As a file has them: with lists for tuples."""
+    settings: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(lane)))
+    return settings

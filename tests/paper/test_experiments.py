@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from imlp.cli import app
 from imlp.paper import experiments
+from imlp.study import cost
 from imlp.study.scores import arms_of
 from imlp.train.run_reader import find_runs
 
@@ -97,13 +98,15 @@ def test_the_paper_s_budget_is_the_paper_s_setting(name):
 
 @pytest.mark.parametrize("name", experiments.names())
 def test_a_smoke_run_of_each_experiment(name, tmp_path, monkeypatch):
-    """The real networks on `shapes`, from the command to the files."""
+    """The real networks on a few `shapes`, from the command to the files."""
     needs("accel")
     monkeypatch.chdir(tmp_path)
-    result = run("reproduce", name, "--json", "--threads", 1, "--no-verify", "--no-report")
+    few = {"epochs": 2, "train_size": 128, "test_size": 64}
+    given = [word for setting, n in few.items() for word in (f"--{setting.replace('_', '-')}", n)]
+    result = run("reproduce", name, "--json", "--threads", 1, "--no-verify", "--no-report", *given)
     assert result.exit_code == 0, result.output
     found, experiment = json.loads(result.stdout), experiments.read_experiment(name)
-    trials = experiment.plans("smoke")
+    trials = experiment.plans("smoke", **few)
     assert len(found["table"]) == sum(1 + len(trial.lanes) for trial in trials)
     assert {row["n"] for row in found["table"]} == {experiment.seeds("smoke")}
     assert all(0 <= row["mean"] <= 100 for row in found["table"])
@@ -185,8 +188,9 @@ def test_mistakes_are_explained(data, arguments, message):
     assert "Traceback" not in result.output
 
 
-def test_the_list_names_every_experiment_and_its_cost():
+def test_the_list_names_every_experiment_and_its_cost(monkeypatch):
     needs("accel")
+    monkeypatch.setattr(cost, "_speed", lambda base, data: (1e-3, 2e-3))  # measured in commands/test_conventions.py
     result = run("reproduce", "--list", "--json")
     assert result.exit_code == 0, result.output
     rows = json.loads(result.stdout)

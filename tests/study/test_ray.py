@@ -408,7 +408,7 @@ def test_an_address_where_nobody_answers_is_refused_at_once(sweep, tmp_path):
     (port,) = free_ports(1)
     result = CliRunner().invoke(app, [*sweep, f"--out={tmp_path}", "--engine=ray", f"--address=127.0.0.1:{port}"])
     assert result.exit_code == 2
-    assert f"nobody answers at 127.0.0.1:{port}" in result.stderr
+    assert f"no Ray head responds at 127.0.0.1:{port}" in result.stderr
 
 
 def test_a_run_that_no_node_can_take_is_refused(nodes, sweep, tmp_path):

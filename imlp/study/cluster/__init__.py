@@ -1,7 +1,7 @@
 """The tasks of a sweep on Ray: a cluster, or one that is started on this machine for the time of the sweep.
 
 Each task runs the same `run_task` as on one machine, so it leaves the same files. `driver` hands the tasks out and
-follows them, `worker` runs one of them, `post_office` carries news and files between the two, and `versions` refuses
+follows them, `worker` runs one of them, `relay` carries progress and files between the two, and `versions` refuses
 machines that would not run the same program. Ray is imported only once a cluster is joined.
 """
 
@@ -103,9 +103,9 @@ def _joined(address: str | None) -> Any:
             os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     import ray
 
-    own: dict[str, Any] = {} if address else {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+    alone: dict[str, Any] = {} if address else {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
     try:
-        ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR, **own)
+        ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR, **alone)
     except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
         reason = str(error).strip().splitlines()[0]
         remedy = "start it with ray start, and if it has a token, set RAY_AUTH_MODE=token here too (docs/scale.md)"
@@ -114,12 +114,12 @@ def _joined(address: str | None) -> Any:
 
 
 def _refuse_silence(address: str) -> None:
-    """Ray itself would wait for minutes where nobody answers."""
+    """Ray itself would wait for minutes for a head that does not respond."""
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdecimal():
         raise ConfigError(f"address is {address!r}", "use auto, or HOST:PORT of the cluster's first machine")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
     except (OSError, OverflowError) as error:
-        remedy = "start it with ray start --head there, and see that this machine may reach it (docs/scale.md)"
-        raise RunError(f"nobody answers at {address}: {error}", remedy) from error
+        remedy = "start it with ray start --head there, and check that this machine may reach it (docs/scale.md)"
+        raise RunError(f"no Ray head responds at {address}: {error}", remedy) from error

@@ -14,9 +14,9 @@ from imlp.files import make_folder
 from imlp.networks import is_ours
 from imlp.plugins import is_outside, recalled
 from imlp.study.cluster import Cluster
-from imlp.study.cluster.post_office import PostOffice
+from imlp.study.cluster.relay import Relay
 from imlp.study.cluster.versions import check_versions, versions
-from imlp.study.cluster.worker import Done, Job, work
+from imlp.study.cluster.worker import Job, work
 from imlp.study.tasks import Outcome, Signals, Task
 from imlp.study.watcher import Watcher
 from imlp.train.config import Config
@@ -43,18 +43,18 @@ def run_on_ray(
     watcher.planned(tasks)
     outcomes: dict[int, Outcome] = {}
     for key, task in enumerate(tasks):
-        found = Trainer(task.config, data, task.folder).finished() if task.finished else None
-        if found is not None:
-            outcomes[key] = Outcome(task, found)
+        result = Trainer(task.config, data, task.folder).finished() if task.finished else None
+        if result is not None:
+            outcomes[key] = Outcome(task, result)
             watcher.ended(outcomes[key])
     left = {key: task for key, task in enumerate(tasks) if key not in outcomes}
     if left:
         check_versions(_environment(cluster.settings(next(iter(left.values())).config)))
         signals, folders = Signals(), {task.folder.absolute() for task in left.values()}
-        with _marked({folder.parent for folder in folders}) as marker, guard(signals), _post_office(folders) as post:
-            refs = _submit(left, data, cluster, marker, post)
+        with _marked({folder.parent for folder in folders}) as marker, guard(signals), _relay(folders) as relay:
+            refs = _submit(left, data, cluster, marker, relay)
             try:
-                _follow(refs, tasks, outcomes, watcher, post, signals)
+                _follow(refs, tasks, outcomes, watcher, relay, signals)
             finally:
                 for ref in refs:
                     ray.cancel(ref, recursive=False)
@@ -77,21 +77,21 @@ def _marked(folders: set[Path]) -> Iterator[str]:
 
 
 @contextmanager
-def _post_office(folders: set[Path]) -> Iterator[Any]:
-    """A post office for these runs on this machine. It ends with this process, and so do its workers."""
+def _relay(folders: set[Path]) -> Iterator[Any]:
+    """A relay for these runs on this machine. It ends with this process, and so do its workers."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     options = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1, "scheduling_strategy": here}
-    post: Any = ray.remote(PostOffice).options(**options).remote(sorted(map(str, folders)))
+    relay: Any = ray.remote(Relay).options(**options).remote(sorted(map(str, folders)))
     try:
-        yield post
+        yield relay
     finally:
-        ray.kill(post)
+        ray.kill(relay)
 
 
-def _submit(left: dict[int, Task], data: Dataset, cluster: Cluster, marker: str, post: Any) -> dict[Any, int]:
+def _submit(left: dict[int, Task], data: Dataset, cluster: Cluster, marker: str, relay: Any) -> dict[Any, int]:
     """Hand all tasks to Ray; the data go once into its store."""
     import ray
 
@@ -100,12 +100,12 @@ def _submit(left: dict[int, Task], data: Dataset, cluster: Cluster, marker: str,
         cpus, gpus = cluster.needs(task.config)
         cluster.nodes_for(task.config)
         config = cluster.settings(task.config)
-        own = dataclasses.replace(task, config=config, folder=task.folder.absolute())
-        job = Job(key, own, marker, data.digest, here, tuple(sys.argv), _source(config))
+        to_run = dataclasses.replace(task, config=config, folder=task.folder.absolute())
+        job = Job(key, to_run, marker, data.digest, here, tuple(sys.argv), _source(config))
         ref = remote.options(
             num_cpus=cpus, num_gpus=gpus, max_retries=RETRIES, retry_exceptions=False,
             scheduling_strategy="SPREAD", runtime_env=_environment(config), name=task.folder.name,
-        ).remote(job, stored, post)  # fmt: skip
+        ).remote(job, stored, relay)  # fmt: skip
         refs[ref] = key
     return refs
 
@@ -137,20 +137,20 @@ def _follow(
     tasks: Sequence[Task],
     outcomes: dict[int, Outcome],
     watcher: Watcher,
-    post: Any,
+    relay: Any,
     signals: Signals,
 ) -> None:
     """Hear the runs and take their results, until all have ended or, once asked to stop, those that had begun."""
     import ray
 
     begun, told = set(), False
-    while refs:
+    while refs and not (told and not begun):
         ready = ray.wait(list(refs), timeout=LOOK)[0]
-        for key, what, value in ray.get(post.news.remote()):
+        for key, event, value in ray.get(relay.events.remote()):
             begun.add(key)
-            if what == "warned":
+            if event == "warned":
                 watcher.warned(tasks[key], value)
-            elif what == "update" and key not in outcomes:
+            elif event == "update" and key not in outcomes:
                 watcher.update(tasks[key], **value)
         for ref in ready:
             key = refs.pop(ref)
@@ -160,10 +160,8 @@ def _follow(
                 outcomes[key] = outcome
                 watcher.ended(outcome)
         if signals.stop_requested is not None and not told:
-            ray.get(post.ask_to_stop.remote(signals.stop_requested))
+            ray.get(relay.ask_to_stop.remote(signals.stop_requested))
             told = True
-        if told and not begun:
-            return
 
 
 def _outcome(task: Task, ref: Any) -> Outcome | None:
@@ -171,9 +169,9 @@ def _outcome(task: Task, ref: Any) -> Outcome | None:
     import ray
 
     try:
-        done: Done = ray.get(ref)
+        outcome: Outcome | None = ray.get(ref)
     except ray.exceptions.RayError as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         why = f"Ray gave it up ({type(error).__name__}: {lines[0]})"
         return Outcome(task, None, f"{why}; its checkpoints are there: run the same command again")
-    return None if done.stopped else Outcome(task, done.result, done.error)
+    return outcome and dataclasses.replace(outcome, task=task)

@@ -1,0 +1,60 @@
+"""The relay of a sweep on Ray writes, reads and deletes files of its runs, and no others."""
+
+import os
+
+import pytest
+
+from imlp.errors import RunError
+from imlp.study.cluster.relay import Relay
+
+
+@pytest.fixture
+def relay(tmp_path, monkeypatch) -> Relay:
+    (tmp_path / "victim").write_text("precious")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "elsewhere").symlink_to(tmp_path)
+    (tmp_path / "run" / f".linked.{os.getpid()}.part").symlink_to(tmp_path / "victim")
+    monkeypatch.chdir(tmp_path)
+    return Relay([str(tmp_path / "run")])
+
+
+@pytest.mark.parametrize(
+    "name", ["../victim", "checkpoint/../../victim", "{}/victim", "elsewhere/victim", "..", ".", "", "a/../b"]
+)
+def test_names_outside_of_the_runs_folder_are_refused(name, relay, tmp_path):
+    folder, name = str(tmp_path / "run"), name.format(tmp_path)
+    for call in (
+        lambda: relay.write(folder, name, b"x"),
+        lambda: relay.read(folder, name),
+        lambda: relay.delete(folder, name),
+    ):
+        with pytest.raises(RunError, match="is not a file in"):
+            call()
+    assert (tmp_path / "victim").read_text() == "precious"
+
+
+def test_a_link_in_the_place_of_a_partial_file_is_not_followed(relay, tmp_path):
+    relay.write(str(tmp_path / "run"), "linked", b"x")
+    assert (tmp_path / "victim").read_text() == "precious"
+    assert (tmp_path / "run" / "linked").read_bytes() == b"x"
+
+
+def test_other_folders_are_refused(relay, tmp_path):
+    for folder in (str(tmp_path), str(tmp_path / "run" / ".."), os.fspath(tmp_path / "other")):
+        with pytest.raises(RunError, match="is not the folder of a run of this sweep"):
+            relay.write(folder, "victim", b"x")
+        with pytest.raises(RunError, match="is not the folder of a run of this sweep"):
+            relay.needed_to_resume(folder)
+    assert (tmp_path / "victim").read_text() == "precious"
+    assert not (tmp_path / "other").exists()
+
+
+def test_files_of_the_run_come_and_go(relay, tmp_path):
+    folder = str(tmp_path / "run")
+    relay.write(folder, "checkpoint/epoch1", b"one")
+    relay.write(folder, "checkpoint/epoch1", b"two")
+    assert relay.needed_to_resume(folder) == []  # locked from now on
+    assert relay.read(folder, "checkpoint/epoch1") == b"two"
+    relay.delete(folder, "checkpoint/epoch1")
+    relay.delete(folder, "not there")
+    assert not (tmp_path / "run" / "checkpoint" / "epoch1").exists()
