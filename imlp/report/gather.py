@@ -129,8 +129,8 @@ def gather(
     `compare` is asked what the paper says of arms that no experiment names.
     """
     names: dict[str, dict[str, None]] = {}  # by the arm's key, in the order of the experiments
-    for arm in (arm for outcome in outcomes for arm in outcome.arms):
-        names.setdefault(arm.key, {})[arm.name] = None
+    for named in (named for outcome in outcomes for named in outcome.arms):
+        names.setdefault(named.key, {})[named.name] = None
     others = [arm for arm in arms if arm.key not in names]
     titles = dict(zip((arm.key for arm in others), arm_titles([arm.config for arm in others]), strict=True))
     by_key = {arm.key: arm for arm in arms}

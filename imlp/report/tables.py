@@ -6,7 +6,7 @@ show is left out.
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -67,12 +67,14 @@ class Table:
         return buffer.getvalue()
 
 
+def _keyed(titles: Mapping[Any, str], value: Callable[[Any, Any], Cell], written: Callable[..., str]) -> list[Column]:
+    """A column for each key, of which `value` is told beside the record."""
+    return [Column(title, partial(value, key), written) for key, title in titles.items()]
+
+
 def _interval(interval: Callable[[Any], Sequence[float] | None]) -> list[Column]:
     """The ends of the confidence interval."""
-    return [
-        Column(title, lambda record, end=end: (interval(record) or (None, None))[end], PERCENT)
-        for title, end in (("95 % from", 0), ("to", 1))
-    ]
+    return _keyed({0: "95 % from", 1: "to"}, lambda end, record: (interval(record) or (None, None))[end], PERCENT)
 
 
 def _alpha(model: ModelData) -> Cell:
@@ -83,13 +85,14 @@ def _alpha(model: ModelData) -> Cell:
     return alpha if alpha is not None else " / ".join(dict.fromkeys(model.lane.knobs))
 
 
-def _metrics(arm: ArmData) -> list[str]:
-    """The names of all numbers that the runs report after an epoch, beside accuracy."""
-    return list(dict.fromkeys(name for model in arm.models for epoch in model.epochs for name in epoch.metrics))
+def _metrics(arm: ArmData) -> dict[str, str]:
+    """The titles of all numbers that the runs report after an epoch, beside accuracy, by their names."""
+    names = (name for model in arm.models for epoch in model.epochs for name in epoch.metrics)
+    return {name: name.replace("_", " ") for name in names}
 
 
-def _of_seed(seeds: Iterable[Any], scores: Callable[[Any], dict[Any, float]]) -> list[Column]:
-    return [Column(f"seed {seed}", lambda record, seed=seed: scores(record).get(seed), PERCENT) for seed in seeds]
+def _of_seed(seeds: Iterable[Any], scores: Callable[[Any], Mapping[Any, float]]) -> list[Column]:
+    return _keyed({seed: f"seed {seed}" for seed in seeds}, lambda seed, record: scores(record).get(seed), PERCENT)
 
 
 def results(arm: ArmData) -> Table:
@@ -106,14 +109,7 @@ def results(arm: ArmData) -> Table:
         Column("mixed", lambda model: cadence(model.lane) if model.lane and not model.lane.is_plain else ""),
         Column("parameters", lambda model: model.parameters, COUNT),
         *_of_seed(seeds if len(seeds) > 1 else (), lambda model: model.score.by_seed if model.score else {}),
-        *(
-            Column(
-                name.replace("_", " "),
-                lambda model, name=name: model.epochs[-1].metrics.get(name) if model.epochs else None,
-                SHORT,
-            )
-            for name in _metrics(arm)
-        ),
+        *_keyed(_metrics(arm), lambda name, model: model.epochs[-1].metrics.get(name) if model.epochs else None, SHORT),
         Column("run time", lambda model: model.seconds, partial(duration, measured=True)),
     ]
     title = f"{arm.arm.measure.capitalize()} after the last epoch: {arm.name}"
@@ -129,8 +125,7 @@ def by_epoch(arm: ArmData) -> Table:
         Column("std", lambda pair: pair[1].spread, PERCENT),
         Column("n", lambda pair: pair[1].n, COUNT),
     ]
-    for name in _metrics(arm):
-        columns.append(Column(name.replace("_", " "), lambda pair, name=name: pair[1].metrics.get(name), SHORT))
+    columns += _keyed(_metrics(arm), lambda name, pair: pair[1].metrics.get(name), SHORT)
     pairs = [(model, epoch) for model in arm.models for epoch in model.epochs]
     return Table.of(f"{arm.id}-by-epoch", f"By epoch: {arm.name}", columns, pairs)
 
@@ -140,7 +135,7 @@ def bias(arm: ArmData) -> Table:
     titles = {key: key.replace("_", " ") for part in PARTS for key in (part, f"random_{part}")}
     titles["distance"] = "distance to the prior"
     columns = [Column("model", lambda row: row[0]), Column("layer", lambda row: row[1])]
-    columns += [Column(title, lambda row, key=key: row[2][key], SHORT) for key, title in titles.items()]
+    columns += _keyed(titles, lambda part, row: row[2][part], SHORT)
     rows = [(model.title, layer, parts) for model in arm.models for layer, parts in model.meter.items()]
     return Table.of(f"{arm.id}-bias", f"Bias meter after the last epoch: {arm.name}", columns, rows)
 
@@ -209,13 +204,10 @@ def trials(search: SearchData) -> Table:
         Column("validation accuracy, %", lambda trial: trial.value, PERCENT, bar=True),
         Column("after epoch", lambda trial: len(trial.values), COUNT),
         Column("state", lambda trial: _marked(trial.state, chosen=trial.number == chosen)),
-        *(
-            Column(
-                f"alpha {layer}".strip(),
-                lambda trial, layer=layer: trial.alphas.get(layer, trial.alphas.get("all layers")),
-                SHORT,
-            )
-            for layer in search.layers or [""]
+        *_keyed(
+            {layer: f"alpha {layer}".strip() for layer in search.layers or [""]},
+            lambda layer, trial: trial.alphas.get(layer, trial.alphas.get("all layers")),
+            SHORT,
         ),
         Column("schedule", lambda trial: trial.kind),
         Column("mixed every", lambda trial: trial.lane["every"]),

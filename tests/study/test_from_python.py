@@ -96,3 +96,9 @@ def test_nothing_heavy_is_imported_before_it_is_needed():
     assert found.stdout.strip() == "[]"
     light = "import sys, imlp; print('imlp.study' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", light], capture_output=True, text=True).stdout.strip() == "False"
+
+
+def test_more_trials_than_anybody_can_run_are_refused_by_name():
+    needs("optuna")
+    with pytest.raises(ConfigError, match="trials is too large"):
+        study.search(trials=int("9" * 40))

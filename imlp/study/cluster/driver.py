@@ -143,7 +143,8 @@ def _follow(
     """Hear the runs and take their results, until all have ended or, once asked to stop, those that had begun."""
     import ray
 
-    begun, told = set(), False
+    begun: set[int] = set()
+    told = False
     while refs and not (told and not begun):
         ready = ray.wait(list(refs), timeout=LOOK)[0]
         for key, event, value in ray.get(relay.events.remote()):
