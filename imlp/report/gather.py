@@ -141,6 +141,7 @@ def gather(
             paper = FromPaper(_points(arm.key, outcomes))
         else:
             title, short = titles[arm.key], f"{arm.config.network_name} {Path(arm.config.data).name}"
+            short += f" validation {arm.config.held_out:g}" if arm.config.held_out else ""
             paper = compare(arm)
         points = [point for point in paper.points if point.alpha is not None and point.value is not None]
         found.append(

@@ -121,7 +121,7 @@ def test_series_share_alpha_0_and_differ_in_alpha_alone(runs):
     (arm,) = gathered(runs / "main")
     assert [series.name for series in arm.series] == ["once per epoch", "every step"]
     assert [series.alphas for series in arm.series] == [[0, 1e-4, 1e-3, 1e-2, 0.1, 1], [0, 0.01, 1]]
-    assert arm.series[0].scores[0].mean == arm.series[1].scores[0].mean == arm.models[1].mean
+    assert arm.series[0].scores[0].mean == arm.series[1].scores[0].mean == arm.models[1].score.mean
     assert [series.fit is None for series in arm.series] == [False, True]
 
 
@@ -287,7 +287,7 @@ def test_two_knobs_that_no_finished_run_has_are_not_drawn(tmp_path):
     with pytest.raises(Interrupted):
         tiny.run(tmp_path / "grid", Stop(), epochs=2, lanes=lanes)
     (arm,) = gathered(tmp_path)
-    assert [model.mean is None for model in arm.models] == [True, False, True, True]
+    assert [model.score is None for model in arm.models] == [True, False, True, True]
     assert "knobs" not in figures.of_arm(arm)
 
 
@@ -298,7 +298,7 @@ def test_the_heat_map_of_two_knobs_is_their_grid_alone():
     ticks = [[label.get_text() for label in labels] for labels in (axes.get_xticklabels(), axes.get_yticklabels())]
     assert ticks == [["0", "0.01", "1"]] * 2
     means = np.array(axes.get_images()[0].get_array())  # (locality, sharing)
-    of = {figures.knobs_of(model.lane): model.mean for model in arm.models}
+    of = {figures.knobs_of(model.lane): model.score.mean if model.score else None for model in arm.models}
     assert means.tolist() == [[of[down, across] for across in (0, 0.01, 1)] for down in (0, 0.01, 1)]
     assert (0.1, 0.1) in of
 
