@@ -539,7 +539,9 @@ def test_a_link_restores_what_is_shown(opened, file):
     assert opened.evaluate(script) == before
 
 
-@pytest.mark.parametrize("wrong", ["kind=x", "kernel=-1", "alpha=7&entry=999,-4", "coupling=__proto__&entry=a,b", "%%%"])
+@pytest.mark.parametrize(
+    "wrong", ["kind=x", "kernel=-1", "alpha=7&entry=999,-4", "coupling=__proto__&entry=a,b", "%%%"]
+)
 def test_a_link_that_is_wrong_opens_the_page_all_the_same(wrong, page, file):
     page.goto(f"{file.as_uri()}#{wrong}")
     assert page.evaluate("state.kind") == "conv"
