@@ -40,7 +40,8 @@ nitpick_ignore_regex = [
     (
         "py:class",
         r"(Any|Array|Image|Path|Tensor|Watch|Task|Outcome|optional|"
-        r".*\.(Alpha|Arm|Backend|Branching|Coupling|Mixing|Optimizer|Replacing|Callback|Dataset|Memory|Model|Row|Draw|Schedule))",
+        r".*\.(Alpha|Arm|Backend|Branching|Coupling|Mixing|Optimizer|Replacing|Callback|Dataset|Memory|Model|Row|Draw|Schedule"
+        r"|SearchOutcome|ExperimentOutcome))",
     ),
 ]
 

@@ -61,6 +61,8 @@ def differences(config: Config) -> list[str]:
         f"norms after layers {' and '.join(map(str, options.get('activated', ())))}": "activated" in options,
         f"first channels {options.get('first_channels')}": "first_channels" in options,
         f"first stride {options.get('first_stride')}": "first_stride" in options,
+        f"first kernel {options.get('first_kernel')}": "first_kernel" in options,
+        f"first padding {options.get('first_padding')}": "first_padding" in options,
         "the Mixer not residual": options.get("residual") is False,
     }
     return [text for text, is_so in words.items() if is_so]

@@ -40,6 +40,10 @@ def test_the_counts_of_appendix_h():
     assert mlp2(classes=10).n_parameters(dense=True) == 16_812_042  # the paper prints 16,812,024
     assert mlp2().n_interpolated == 9_440_256 == 3072 * 3072 + 3072
     assert mlp2(first_channels=3, first_stride=1).n_interpolated == 9_440_256
+    alexnet = mlp2(first_channels=48, first_stride=4, first_kernel=11, first_padding=4)
+    assert alexnet.n_interpolated == 9_440_256
+    assert alexnet.n_parameters(dense=True) == 16_812_042
+    assert [layer.spec.out_shape for layer in alexnet.layers][:3] == [(48, 8, 8), (64, 4, 4), (256, 2, 2)]
     assert mlp1().n_interpolated == 8_394_752  # the six layers of the S-CNN: less than MLP-2's single one
 
 

@@ -104,6 +104,8 @@ def mlp2(
     *,
     first_channels: int = 12,
     first_stride: int = 2,
+    first_kernel: int | None = None,
+    first_padding: int | None = None,
     width: int = 1024,
     depth: int = 6,
     kernel: int = 3,
@@ -112,16 +114,20 @@ def mlp2(
 ) -> Network:
     """MLP-2 (appendix H): a wide first layer, which alone is interpolated, and `depth - 1` layers of `width`.
 
-    The rest of its prior continues as an S-CNN: stride 2 until 2 x 2 pixels are left, and stride 1 from there.
+    The rest of its prior continues as an S-CNN: stride 2 until 2 x 2 pixels are left, and stride 1 from there. The
+    first layer's kernel is `kernel` and its padding half of it, unless given: 48 channels, stride 4, kernel 11 and
+    padding 4 are AlexNet's first layer.
     """
-    first = Conv(as_image(image), first_channels, kernel, first_stride, kernel // 2)
-    size, strides = min(first.out_shape[1:]), [first_stride]
+    size_of_first = kernel if first_kernel is None else first_kernel
+    padding = size_of_first // 2 if first_padding is None else first_padding
+    first = Layer("conv1", Conv(as_image(image), first_channels, size_of_first, first_stride, padding), "conv")
+    size, strides = min(first.spec.out_shape[1:]), []
     for _ in range(depth - 1):
         strides.append(2 if size > 2 else 1)
         size = -(-size // strides[-1])
-    widths = [first.matrix_shape[0]] + [width] * (depth - 1)
+    rest = convolutions(as_image(first.spec.out_shape), width, strides, kernel, first=2) if strides else []
     body: list[Operation] = []
-    for layer in convolutions(as_image(image), widths, strides, kernel):
+    for layer in (first, *rest):
         body += [layer, *_norm_and_gelu(layer, learned_norm)]
     return Network("mlp2", as_image(image), classes, tuple(body)).interpolating(interpolated)
 
@@ -144,15 +150,17 @@ def _norm_and_gelu(layer: Layer, learned: bool) -> tuple[Norm, Activation]:
     return Norm(f"{layer.name}.norm", layer.spec.matrix_shape[0], learned), Activation("gelu")
 
 
-def convolutions(shape: Image, width: int | Sequence[int], strides: Sequence[int], kernel: int) -> list[Layer]:
-    """`conv1`, `conv2`, ...: as many channels as make a convolution as wide as the dense layer beside it."""
+def convolutions(
+    shape: Image, width: int | Sequence[int], strides: Sequence[int], kernel: int, *, first: int = 1
+) -> list[Layer]:
+    """`conv1` (or from `first` on), ...: as many channels as make a convolution as wide as the dense layer beside it."""
     if not strides:
         raise SpecError(f"strides is {strides!r}", "give one for each convolution, for example [1, 2, 2]")
     widths = [width] * len(strides) if isinstance(width, int) else list(width)
     if len(widths) != len(strides):
         raise SpecError(f"{len(widths)} widths for {len(strides)} strides", "give as many of each, or a single width")
     layers = []
-    for n, (m_out, stride) in enumerate(zip(widths, strides, strict=True), start=1):
+    for n, (m_out, stride) in enumerate(zip(widths, strides, strict=True), start=first):
         spec = convolution(f"conv{n}", shape, m_out, kernel, stride)
         layers.append(Layer(f"conv{n}", spec, "conv"))
         shape = spec.out_shape

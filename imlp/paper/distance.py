@@ -8,7 +8,7 @@ from imlp.data.cifar import LAYOUTS
 from imlp.train.config import Config
 
 OPEN = ("augment", "crop_area", "crop_aspect", "inputs", "validation")  # see docs/experiments.md
-OPEN_OPTIONS = ("activated", "residual", "first_channels", "first_stride")
+OPEN_OPTIONS = ("activated", "residual", "first_channels", "first_stride", "first_kernel", "first_padding")
 BESIDE = ("seed", "lanes", "backend", "dtype", "products", "compile", "deterministic")  # of whoever runs it
 LENGTH = ("epochs", "batch", "train_size")  # what the steps follow from
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from imlp.couplings.schedule import alphas_of
 from imlp.errors import ConfigError, ImlpError, known
+from imlp.files import shown
 from imlp.paper.check_experiment import check_claim
 from imlp.paper.claims import judge
 from imlp.paper.distance import lacking
@@ -171,7 +172,7 @@ def read_experiment(name: str) -> Experiment:
         experiment = Experiment(name, typed(Content, read(path)))
         _check(experiment)
     except ImlpError as error:
-        raise ConfigError(f"{path}: {error.problem.removeprefix(f'{path}: ')}", error.remedy) from None
+        raise ConfigError(f"{shown(path)}: {error.problem.removeprefix(f'{path}: ')}", error.remedy) from None
     except ValueError as error:
         raise ConfigError(f"{path} is not an experiment: {error}", f"see {FOLDER}") from error
     return experiment
