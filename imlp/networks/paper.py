@@ -120,14 +120,14 @@ def mlp2(
     """
     size_of_first = kernel if first_kernel is None else first_kernel
     padding = size_of_first // 2 if first_padding is None else first_padding
-    first = Layer("conv1", Conv(as_image(image), first_channels, size_of_first, first_stride, padding), "conv")
-    size, strides = min(first.spec.out_shape[1:]), []
+    first = Conv(as_image(image), first_channels, size_of_first, first_stride, padding)
+    size, strides = min(first.out_shape[1:]), []
     for _ in range(depth - 1):
         strides.append(2 if size > 2 else 1)
         size = -(-size // strides[-1])
-    rest = convolutions(as_image(first.spec.out_shape), width, strides, kernel, first=2) if strides else []
+    rest = convolutions(first.out_shape, width, strides, kernel, first=2) if strides else []
     body: list[Operation] = []
-    for layer in (first, *rest):
+    for layer in (Layer("conv1", first, "conv"), *rest):
         body += [layer, *_norm_and_gelu(layer, learned_norm)]
     return Network("mlp2", as_image(image), classes, tuple(body)).interpolating(interpolated)
 
@@ -153,7 +153,7 @@ def _norm_and_gelu(layer: Layer, learned: bool) -> tuple[Norm, Activation]:
 def convolutions(
     shape: Image, width: int | Sequence[int], strides: Sequence[int], kernel: int, *, first: int = 1
 ) -> list[Layer]:
-    """`conv1` (or from `first` on), ...: as many channels as make a convolution as wide as the dense layer beside it."""
+    """`conv1`, `conv2`, ... from number `first` on: each as wide as the dense layer beside it."""
     if not strides:
         raise SpecError(f"strides is {strides!r}", "give one for each convolution, for example [1, 2, 2]")
     widths = [width] * len(strides) if isinstance(width, int) else list(width)
