@@ -1,4 +1,4 @@
-"""Results on record: the small files of runs, and what came of them.
+"""Results on record: the small files of runs, and their outcomes.
 
 `results/NAME/` holds what `collect` took from a folder of `train`, `sweep` or `reproduce`: each run's configuration,
 environment, metrics, times and result, `experiment.json` if there is one, and figures drawn from them. No weights.
@@ -26,7 +26,7 @@ EXPERIMENT = "experiment.json"
 
 @dataclass(frozen=True)
 class Record:
-    """One folder on record: its runs, and what came of them."""
+    """One folder on record: its runs, and their outcomes."""
 
     name: str
     runs: list[Run]

@@ -1,4 +1,4 @@
-"""Our accuracies at the paper's setting beside the paper's own, read off the epochs in three ways.
+"""Our accuracies at the paper's setting beside the paper's own, read off the epochs in four ways.
 
 The paper does not say after which epoch it measured, and one epoch alone is noisy.
 """
@@ -6,13 +6,14 @@ The paper does not say after which epoch it measured, and one epoch alone is noi
 from collections.abc import Sequence
 
 import readings
+from epochs import at_best, at_lowest_loss, over_the_last
 
 from imlp.paper import experiments
 from imlp.paper.implied import JUDGED_BY
 from imlp.study.scores import Arm
 from imlp.train.config import Lane
 
-COLUMNS = ["pair", "model", "last epoch", "mean of the last five", "at the lowest test loss", "the paper"]
+COLUMNS = ["pair", "model", "last epoch", "mean of the last five", "at the lowest test loss", "highest", "the paper"]
 
 
 def table(arms: Sequence[Arm]) -> readings.Table:
@@ -26,7 +27,7 @@ def _rows(arm: Arm) -> list[list[str]]:
     for name in JUDGED_BY.get(arm.config.network, ()):
         experiment = experiments.read_experiment(name)
         asked = experiment.arm_of(arm.config.network)
-        if asked is None or experiment.lacking({asked: arm}):
+        if asked is None or experiment.shortfall({asked: arm}):
             continue
         for number in (number for number in experiment.paper(arm.config.data) if number.arm == asked):
             lane = number.lane
@@ -34,8 +35,11 @@ def _rows(arm: Arm) -> list[list[str]]:
                 continue
             scores = [score]
             if lane is None or lane.is_plain or lane.is_mixed_repeatedly:  # otherwise only the last epoch is mixed
-                scores += filter(None, (arm.score_over_the_last(lane), arm.score_at_lowest_loss(lane)))
-            cells = [f"{score.mean:.1f}" for score in scores] + [""] * (3 - len(scores))
+                read = (over_the_last(arm, lane), at_lowest_loss(arm, lane), at_best(arm, lane))
+                scores += filter(None, read)
+            spread = "" if score.std is None else f" ± {score.std:.1f}"
+            cells = [f"{score.mean:.1f}" for score in scores] + [""] * (4 - len(scores))
+            cells[0] += f"{spread} ({score.n})"
             std = "" if number.std is None else f" ± {number.std:.1f}"
             model = arm.prior_name if lane is None else lane.title.removesuffix(", every step")
             rows[lane] = [f"{arm.config.network}, {arm.config.data}", model, *cells, f"{number.value:.1f}{std}"]

@@ -13,7 +13,7 @@ import figure2
 import figure3
 import record_figures
 import typer
-from results_page import FINDINGS, MARK, page
+from results_page import FINDINGS, MARK, pages
 
 from imlp.commands.console import err, out
 from imlp.commands.progress import watched
@@ -68,9 +68,10 @@ def _build(folder: Path, collect: Path | None, name: str | None) -> None:
     for number, module in ((2, figure2), (3, figure3)):
         if (arm := module.best_arm(runs)) is not None:
             record_figures.write(folder, f"figure{number}", module.figure(arm))
-    with write_whole(folder / "README.md") as file:
-        file.write(page(folder, records).encode())
-    out.print(f"written: {folder / 'README.md'}", soft_wrap=True)
+    for own, text in pages(folder, records).items():
+        with write_whole(folder / own) as file:
+            file.write(text.encode())
+        out.print(f"written: {folder / own}", soft_wrap=True)
     if folder.resolve() == HERE:
         with write_whole(EXPLORE) as file:
             file.write(json.dumps(explore_accuracy(records), indent=1).encode() + b"\n")
@@ -79,8 +80,9 @@ def _build(folder: Path, collect: Path | None, name: str | None) -> None:
 def _check(folder: Path) -> None:
     records = archive.records(folder)
     stale = [folder / record.name / archive.EXPERIMENT for record in records if record.is_stale]
-    if read_text(folder / "README.md", "write it first: python results/build.py") != page(folder, records):
-        stale.append(folder / "README.md")
+    for name, text in pages(folder, records).items():
+        if read_text(folder / name, "write it first: python results/build.py") != text:
+            stale.append(folder / name)
     if folder.resolve() == HERE and json.loads(EXPLORE.read_text()) != explore_accuracy(records):
         stale.append(EXPLORE)
     for path in stale:

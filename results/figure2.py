@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from epochs import at_lowest_loss
 from readings import differences
 
 from imlp.paper import experiments
@@ -31,15 +32,15 @@ def best_evidence(runs: Sequence[Run], points: Callable[[Arm], int], fewest: int
 
     def rank(arm: Arm) -> tuple[Any, ...]:
         length = arm.config.epochs * (arm.config.train_size or 10**9)
-        return not lacking(arm), not differences(arm.config), points(arm), length
+        return not shortfall(arm), not differences(arm.config), points(arm), length
 
     of_pair = [run for run in runs if (run.config.network, run.config.data) == ("cnn", DATA)]
     return max((arm for arm in arms_of(of_pair) if points(arm) >= fewest), key=rank, default=None)
 
 
-def lacking(arm: Arm) -> str:
+def shortfall(arm: Arm) -> str:
     """What the runs lack of the paper's setting; nothing if they have it."""
-    return experiments.read_experiment(NAME).lacking({ARM: arm})
+    return experiments.read_experiment(NAME).shortfall({ARM: arm})
 
 
 def described(arm: Arm, lanes: Iterable[Lane]) -> str:
@@ -47,7 +48,7 @@ def described(arm: Arm, lanes: Iterable[Lane]) -> str:
     config, counts = arm.config, sorted({score.n for score in arm.scores_of(lanes)})
     seeds = " to ".join(map(str, counts if len(counts) < 2 else (counts[0], counts[-1])))
     images = f" of {config.train_size:,} images" if config.train_size else ""
-    far, rounded = lacking(arm), any(run.config.products != "full" for run in arm.runs)
+    far, rounded = shortfall(arm), any(run.config.products != "full" for run in arm.runs)
     setting = f" ({far})" if far else ", ".join([", the paper's setting", *differences(config)])
     precision = ", in part with products in bfloat16" if rounded else ""
     return f"{config.epochs} epochs{images}{setting}, {seeds} {'seed' if seeds == '1' else 'seeds'}{precision}"
@@ -73,7 +74,7 @@ def figure(arm: Arm) -> "Figure":
     outcome = experiments.read_experiment(NAME).outcome({ARM: arm})
     (data,) = gather.gather([arm], [dataclasses.replace(outcome, paper=[]) if outcome.lacking else outcome])
     every, lanes = max(series(arm).items(), key=lambda item: len(arm.scores_of(item[1])))
-    early = {lane: arm.score_at_lowest_loss(lane) for lane in (Lane(alpha="0"), *lanes)}
+    early = {lane: at_lowest_loss(arm, lane) for lane in (Lane(alpha="0"), *lanes)}
     curve = [(float(lane.alpha), score.mean) for lane, score in early.items() if score]  # none without losses on record
     loss = f"{'validation' if arm.config.validation else 'test'} loss"
     name = f"mixed every {every}, after the epoch of the lowest {loss}"

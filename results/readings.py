@@ -1,15 +1,17 @@
 """Which reading of the paper: its networks on CIFAR-10 with each setting that it leaves open, beside its numbers.
 
-Runs of the paper's length are compared with the paper, in its standard deviations. Runs that were stopped early are
-compared with the default setting after the same epoch.
+Runs of the paper's length are compared with the paper, in its standard deviations.
 """
 
 import dataclasses
 from collections.abc import Sequence
 
+from epochs import at_lowest_loss, over_the_last
+
 from imlp.paper import experiments
-from imlp.paper.distance import lacking
-from imlp.study.scores import Arm, Score, arms_of
+from imlp.paper.distance import shortfall
+from imlp.paper.experiments import PaperNumber
+from imlp.study.scores import arms_of
 from imlp.train.config import Config, Lane
 from imlp.train.run_reader import Run
 
@@ -23,16 +25,60 @@ MODELS = {  # by name: the experiment that has its number, and its lane; None: t
     "linear decay": ("decay", Lane(alpha="decay:0.5:1", every="step")),
     "MLP-Mixer": ("table1-mixer", None),
 }
+EPOCHS = ("last epoch", "mean of the last five", "lowest loss")
 IMAGES, SHARE = 50_000, 0.9  # to train on; and of these at least, for a run to be a reading
 
 Table = tuple[list[str], list[list[str]]]  # the names of its columns, and its rows
 
 
-def tables(runs: Sequence[Run]) -> dict[str, Table]:
-    """`finished` and `stopped early`, each if there is anything to put into it."""
-    own = sorted((arm for arm in arms_of(runs) if _is_reading(arm.config)), key=lambda arm: differences(arm.config))
-    found = {"finished": _finished(own), "stopped early": _stopped(own)}
-    return {name: _without_empty_columns(table) for name, table in found.items() if table[1]}
+def tables(runs: Sequence[Run]) -> list[Table]:
+    """The accuracies of each reading after its last epoch, and their distances from the paper's; none without runs.
+
+    A run that was stopped stands there with its latest epoch, where no other of its reading has been run to the end.
+    """
+    arms = sorted((arm for arm in arms_of(runs) if _is_reading(arm.config)), key=lambda arm: differences(arm.config))
+    accuracies: dict[tuple[str, ...], dict[str, str]] = {}
+    distances: dict[tuple[str, ...], dict[str, str]] = {}
+    for arm in arms:
+        name = _named(arm.config)
+        for model, (experiment, lane) in MODELS.items():
+            if arm.config.network != NETWORKS[experiment]:
+                continue
+            theirs = _paper(experiment, lane)
+            scores = (arm.score(lane), over_the_last(arm, lane), at_lowest_loss(arm, lane))
+            for epoch, score in zip(EPOCHS, scores, strict=True):
+                if score is not None:
+                    far = f"{(score.mean - theirs.value) / (theirs.std or 1):+.1f}"
+                    distances.setdefault((name, epoch), {}).setdefault(model, far)
+            if scores[0] is not None:
+                accuracies.setdefault((name, str(arm.config.epochs)), {}).setdefault(model, f"{scores[0].mean:.1f}")
+            elif run := max((run for run in arm.runs if run.rows_of(lane)), key=_latest, default=None):
+                accuracy = f"{100 * run.rows_of(lane)[-1]['test_accuracy']:.1f}"
+                accuracies.setdefault((name, str(_latest(run))), {}).setdefault(model, accuracy)
+    if not accuracies:
+        return []
+    finished = {name for name, epochs in accuracies if epochs == str(PAPER_CONFIG.epochs)}
+    for key in [key for key in accuracies if key[0] in finished and key[1] != str(PAPER_CONFIG.epochs)]:
+        del accuracies[key]
+    paper = {model: f"{_paper(*of).value:.1f}" for model, of in MODELS.items()}
+    accuracies["the paper", str(PAPER_CONFIG.epochs)] = paper
+    return [_table(["reading", "epoch"], accuracies), *([_table(["reading", "read"], distances)] if distances else [])]
+
+
+def _latest(run: Run) -> int:
+    return max((row["epoch"] for row in run.rows), default=0)
+
+
+def _paper(experiment: str, lane: Lane | None) -> PaperNumber:
+    """The paper's number of a model on CIFAR-10."""
+    numbers = experiments.read_experiment(experiment).paper(PAPER_CONFIG.data)
+    return next(number for number in numbers if (number.lane and number.lane.alpha) == (lane and lane.alpha))
+
+
+def _table(first: list[str], rows: dict[tuple[str, ...], dict[str, str]]) -> Table:
+    """With the models that any of our runs has."""
+    models = [model for model in MODELS if any(model in cells for key, cells in rows.items() if key[0] != "the paper")]
+    return [*first, *models], [[*key, *(cells.get(model, "") for model in models)] for key, cells in rows.items()]
 
 
 def _is_reading(config: Config) -> bool:
@@ -42,7 +88,7 @@ def _is_reading(config: Config) -> bool:
     whole = dataclasses.replace(config, train_size=None)
     enough = config.train_size is None or config.train_size >= SHARE * IMAGES
     paper = dataclasses.replace(PAPER_CONFIG, network=config.network)
-    return config.data == PAPER_CONFIG.data and enough and not lacking(whole, paper)
+    return config.data == PAPER_CONFIG.data and enough and not shortfall(whole, paper)
 
 
 def differences(config: Config) -> list[str]:
@@ -74,66 +120,3 @@ def _span(ends: str) -> str:
 
 def _named(config: Config) -> str:
     return ", ".join(differences(config)) or f"{PAPER_CONFIG.augment}, the default"
-
-
-def _finished(arms: Sequence[Arm]) -> Table:
-    """Three rows for each reading, with the models of all networks, and one for the paper.
-
-    The paper does not say of which epoch its accuracies are: of the last, or of that with the lowest loss.
-    """
-    columns, last = ["reading", "after the epoch"], ["the paper", ""]
-    rows = {(_named(arm.config), when): [_named(arm.config), when] for arm in arms for when in _epochs(arm.config)}
-    for model, (experiment, lane) in MODELS.items():
-        numbers = experiments.read_experiment(experiment).paper(PAPER_CONFIG.data)
-        theirs = next(n for n in numbers if (n.lane and n.lane.alpha) == (lane and lane.alpha))
-        columns += [model, "from the paper, in its std"]
-        last += [f"{theirs.value:.1f}", ""]
-        scores: dict[tuple[str, str], Score] = {}
-        for arm in (arm for arm in arms if arm.config.network == NETWORKS[experiment]):
-            found = (arm.score(lane), arm.score_over_the_last(lane), arm.score_at_lowest_loss(lane))
-            for when, score in zip(_epochs(arm.config), found, strict=True):
-                if score is not None:
-                    scores.setdefault((_named(arm.config), when), score)
-        for key, cells in rows.items():
-            score = scores.get(key)
-            cells.append(f"{score.mean:.1f}" if score else "")
-            cells.append(f"{(score.mean - theirs.value) / (theirs.std or 1):+.1f}" if score else "")
-    found_any = [cells for cells in rows.values() if any(cells[2:])]
-    return columns, [*found_any, last] if found_any else []
-
-
-def _epochs(config: Config) -> tuple[str, str, str]:
-    """The epochs whose accuracies are compared with the paper's."""
-    return "last", "last five, their mean", f"of the lowest {'validation' if config.validation else 'test'} loss"
-
-
-def _stopped(arms: Sequence[Arm]) -> Table:
-    """A row for each run; beside those of the CNN pair, the default setting."""
-    default = [arm for arm in arms if arm.config.network == "cnn" and not differences(arm.config)]
-    usual = max(default, key=lambda arm: len(arm.scores), default=None)
-    columns, rows = ["reading", "epoch", *MODELS, "S-CNN with the default", "S-MLP with the default"], []
-    for arm in arms:
-        for run in (run for run in arm.runs if run.result is None and run.rows):
-            epoch, network = max(row["epoch"] for row in run.rows), run.config.network
-            own = [_accuracy(run, lane, epoch) if network == NETWORKS[of] else "" for of, lane in MODELS.values()]
-            beside = [_of_arm(usual, lane, epoch) for lane in (None, Lane(alpha="0")) if network == "cnn"]
-            rows.append([_named(run.config), str(epoch), *own, *(beside or ["", ""])])
-    return columns, rows
-
-
-def _without_empty_columns(table: Table) -> Table:
-    """Without the models that no run has; the paper's row, the last of the finished ones, does not count."""
-    columns, rows = table
-    ours = [row for row in rows if row[0] != "the paper"]
-    kept = [k for k in range(len(columns)) if any(row[k] for row in ours)]
-    return [columns[k] for k in kept], [[row[k] for k in kept] for row in rows]
-
-
-def _of_arm(arm: Arm | None, lane: Lane | None, epoch: int) -> str:
-    """The first accuracy that any of its runs has for the lane after the epoch."""
-    return next(filter(None, (_accuracy(run, lane, epoch) for run in (arm.runs if arm else ())[::-1])), "")
-
-
-def _accuracy(run: Run, lane: Lane | None, epoch: int) -> str:
-    rows = (row for row in run.rows_of(lane) if row["epoch"] == epoch)
-    return next((f"{100 * row['test_accuracy']:.1f}" for row in rows), "")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import beside_paper
+import cited
 import readings
 from archive import Record
 
@@ -20,7 +21,7 @@ from imlp.study.scores import PRIORS, arms_of
 from imlp.train.config import read
 from imlp.train.run_reader import Run
 
-FINDINGS = "findings.toml"
+FINDINGS, NUMBERS = "findings.toml", "numbers.md"
 MARK = "<!-- computed by `python results/build.py`; sentences of your own go into findings.toml -->"
 ABOUT = (
     "This page is computed from the runs beside it (`python results/build.py`; `--check` fails if it differs). "
@@ -39,8 +40,10 @@ MODELS = (
     "the test. The *S-CNN* and the *MLP-Mixer* are priors, trained on the same batches."
 )
 AT_THE_SETTING = (
-    "Test accuracy in per cent at the paper's setting, as we read it: 100 epochs, all images, the crop `pad`."
+    "Test accuracy in per cent at the paper's setting, as we read it: 100 epochs, all images, the crop `pad`; in "
+    "brackets, how many seeds. *Lowest test loss* and *highest* choose the epoch on the test images."
 )
+FAR = "How far each reading is from the paper, in the paper's standard deviations"
 
 
 @dataclass(frozen=True)
@@ -85,14 +88,14 @@ class Findings:
     records: dict[str, Note] = field(default_factory=dict)
 
 
-def page(folder: Path, found: Sequence[Record]) -> str:
-    """The whole page in Markdown; records at the paper's setting come first."""
-    written = _read_findings(folder)
+def pages(folder: Path, found: Sequence[Record]) -> dict[str, str]:
+    """The page with the findings, and that with every number, in Markdown; the paper's setting comes first."""
+    written = _read_findings(folder, found)
     notes = {record.name: written.records.get(record.name, Note()) for record in found}
     whole, short = ([record for record in found if bool(record.lacking) == is_short] for is_short in (False, True))
     found = [*whole, *short]
     about_short = list(filter(None, (_note(folder, record, notes[record.name]) for record in short)))
-    parts = [
+    findings = [
         f"{MARK}\n\n# Results",
         *(part for finding in written.findings for part in _finding(folder, finding, found)),
         *_beside_the_paper(found),
@@ -100,18 +103,23 @@ def page(folder: Path, found: Sequence[Record]) -> str:
         "## What was judged, and what cannot be told yet",
         RULE,
         _counts(found, notes),
-        *(_note(folder, record, notes[record.name]) for record in whole),
         written.missing.strip(),
         *(["## What short runs show", *about_short] if about_short else []),
-        "## The numbers",
+        f"[Every number, every verdict in full, and where the runs come from]({NUMBERS}).",
+    ]
+    numbers = [
+        f"{MARK}\n\n# The numbers",
         ABOUT,
         *map(_numbers, found),
+        "## What the runs are",
+        *(_note(folder, record, notes[record.name]) for record in whole),
         "## The verdicts in full",
         *(_verdicts(record) for record in found if record.verdicts),
         "## Where the runs come from",
         _origins(found, notes),
     ]
-    return "\n\n".join(filter(None, parts)) + "\n"
+    parts = {"README.md": findings, NUMBERS: numbers}
+    return {name: "\n\n".join(filter(None, own)) + "\n" for name, own in parts.items()}
 
 
 def _finding(folder: Path, finding: Finding, found: Sequence[Record]) -> list[str]:
@@ -124,16 +132,24 @@ def _finding(folder: Path, finding: Finding, found: Sequence[Record]) -> list[st
             now = verdict.verdict if verdict else "not on record"
             problem = f"{folder / FINDINGS}: {finding.says!r:.60} rests on {rest.claim!r} in {rest.record}"
             raise ConfigError(f"{problem}, which is now: {now}", "say what the runs say")
-        evidence.append(_text(f"- *{verdict.verdict}*: {verdict.claim} (`{rest.record}`). {_sentence(verdict)}"))
+        evidence.append(_text(f"- *{verdict.verdict}*: {verdict.claim} (`{rest.record}`)"))
     picture = f"![{finding.alt or finding.says}]({finding.figure})"
     return [f"**{finding.says}** {finding.more.strip()}".strip(), picture, "\n".join(evidence)]
 
 
-def _read_findings(folder: Path) -> Findings:
-    """What is written by hand, if it is what it should be; nothing where there is no file."""
+def _read_findings(folder: Path, found: Sequence[Record]) -> Findings:
+    """What is written by hand, with the numbers that it cites; nothing where there is no file."""
     path = folder / FINDINGS
+
+    def fill(value: Any) -> Any:
+        if isinstance(value, str):
+            return cited.filled(value, found)
+        if isinstance(value, list):
+            return [fill(item) for item in value]
+        return {key: fill(item) for key, item in value.items()} if isinstance(value, dict) else value
+
     try:
-        written = typed(Findings, read(path)) if path.exists() else Findings()
+        written = typed(Findings, fill(read(path))) if path.exists() else Findings()
         if unfounded := [finding.says for finding in written.findings if not finding.rests]:
             raise ValueError(f"{unfounded[0]!r:.60} rests on no verdict")
     except ValueError as error:
@@ -151,13 +167,11 @@ def _beside_the_paper(found: Sequence[Record]) -> list[str]:
 
 def _readings(found: Sequence[Record], chosen: str) -> list[str]:
     """The settings that the paper leaves open, each beside its numbers; and which was chosen, in the writer's words."""
-    tables = readings.tables([run for record in found for run in record.runs])
+    tables = [_table(*table) for table in readings.tables([run for record in found for run in record.runs])]
     if not tables:
         return []
-    parts = ["## Which reading of the paper", *([chosen.strip()] if chosen else [])]
-    for name, (columns, rows) in tables.items():
-        parts += [f"Runs that are {name}:" if name == "finished" else f"Runs that were {name}:", _table(columns, rows)]
-    return parts
+    folds = [f"<details><summary>{FAR}</summary>\n\n{table}\n\n</details>" for table in tables[1:]]
+    return ["## Which reading of the paper", *([chosen.strip()] if chosen else []), tables[0], *folds]
 
 
 def _counts(found: Sequence[Record], notes: Mapping[str, Note]) -> str:
