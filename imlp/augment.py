@@ -9,9 +9,12 @@ pad-mean  the same, but what lies outside has the mean colour: 0 *after* the sta
 resized   a random area (8% to 100% unless given) and aspect (3/4 to 4/3), as torchvision's `RandomResizedCrop`. Drawn
           back bilinearly in floating point, without antialiasing, and without rounding to whole levels in between.
 none      the whole picture, never mirrored.
+
+With `mixup` each picture is then mixed with another one of the batch, and their labels alike (Zhang et al. 2018):
+`x <- s x + (1 - s) x[partner]`, with one share `s` per batch, drawn from `Beta(mixup, mixup)`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log
 
 import numpy as np
@@ -37,6 +40,8 @@ class Draw:
     height: np.ndarray
     width: np.ndarray
     flip: np.ndarray
+    partner: np.ndarray | None = None  # which picture of the batch each is mixed with,
+    share: float = 1.0  # and how much of the result is its own
 
 
 def draw(
@@ -47,12 +52,22 @@ def draw(
     rng: np.random.Generator,
     area: Range = AREA,
     aspect: Range = ASPECT,
+    mixup: float = 0.0,
 ) -> Draw:
     """The augmentation of `n` images of size `(c, h, w)`; `area` and `aspect` are the ranges of `resized`.
+
+    What `mixup` needs is drawn last.
 
     >>> draw("none", 2, (3, 32, 32), rng=np.random.default_rng(0)).height
     array([32, 32])
     """
+    drawn = _drawn(kind, n, image, rng, area, aspect)
+    return replace(drawn, partner=rng.permutation(n), share=rng.beta(mixup, mixup)) if mixup else drawn
+
+
+def _drawn(
+    kind: str, n: int, image: tuple[int, int, int], rng: np.random.Generator, area: Range, aspect: Range
+) -> Draw:
     _, h, w = image
     if kind in ("pad", "pad-mean"):
         top, left = rng.integers(-PADDING, PADDING + 1, size=(2, n))
@@ -66,6 +81,19 @@ def draw(
     else:
         raise DataError(f"unknown augmentation {kind!r}", f"use one of {', '.join(AUGMENTATIONS)}")
     return Draw(kind, top, left, height, width, rng.random(n) < 0.5)
+
+
+def targets(y: np.ndarray, classes: int, draw: Draw, *, smoothing: float = 0.0) -> np.ndarray:
+    """How much of each class each image counts as, `(n, classes)`, once it is mixed and its label smoothed.
+
+    >>> whole = draw("none", 2, (3, 32, 32), rng=np.random.default_rng(0))
+    >>> targets(np.array([1, 0]), 2, whole, smoothing=0.5)
+    array([[0.25, 0.75],
+           [0.75, 0.25]])
+    """
+    q = np.eye(classes)[y]
+    q = q if draw.partner is None else draw.share * q + (1 - draw.share) * q[draw.partner]
+    return (1 - smoothing) * q + smoothing / classes
 
 
 def _boxes(

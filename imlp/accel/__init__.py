@@ -8,29 +8,14 @@ from typing import TYPE_CHECKING
 
 from imlp.accel.augment import batch
 from imlp.accel.kernels import describe
-from imlp.accel.layer_verbs import (
-    adjoint,
-    adjoint_bias,
-    apply,
-    expand_bias,
-    interpolate,
-    interpolate_bias,
-    matrix,
-    measure,
-    measure_random,
-    place,
-    project,
-    pull,
-    pull_bias,
-    to_numpy,
-)
-from imlp.accel.mixing import mix
+from imlp.accel.layer_verbs import *
 from imlp.accel.network import (
     evaluate,
     export,
     forward,
     init,
     loss_and_grads,
+    mix,
     relax,
     restore,
     select,
@@ -38,37 +23,6 @@ from imlp.accel.network import (
     weight,
 )
 from imlp.accel.precision import computing
-
-__all__ = [
-    "adjoint",
-    "adjoint_bias",
-    "apply",
-    "batch",
-    "computing",
-    "describe",
-    "evaluate",
-    "expand_bias",
-    "export",
-    "forward",
-    "init",
-    "interpolate",
-    "interpolate_bias",
-    "loss_and_grads",
-    "matrix",
-    "measure",
-    "measure_random",
-    "mix",
-    "place",
-    "project",
-    "pull",
-    "pull_bias",
-    "relax",
-    "restore",
-    "select",
-    "to_numpy",
-    "train_step",
-    "weight",
-]
 
 if TYPE_CHECKING:  # mypy compares this module with the interface
     import torch

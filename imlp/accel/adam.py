@@ -3,27 +3,21 @@
 It is called for a layer as soon as its gradient is there, while that is still in the cache.
 """
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
 from imlp.model import Model
-from imlp.optimizers import Adam
+from imlp.optimizers import Adam, Optimizer
 
 
 def adam(model: Model, grads: dict[str, Tensor], settings: Adam) -> None:
-    """The next step of a model without lanes, on the parameters that `grads` names; the model does not count it.
-
-    Parameters of a branch may have a weight decay `d`: `d p` is added to the gradient.
-    """
-    branch = model.branches[0] if model.branches else None
-    by_decay: dict[float, list[str]] = {}
-    for name in grads:
-        by_decay.setdefault(0.0 if branch is None else branch.decay(name), []).append(name)
-    for decay, names in by_decay.items():
-        parameters = [model.parameters[name] for name in names]
-        torch._fused_adam_(
+    """The next step of a model without lanes, on the parameters that `grads` names; the model does not count it."""
+    for decay, names, parameters, gradients in by_decay(model, grads, settings):
+        (torch._fused_adamw_ if settings.decoupled else torch._fused_adam_)(
             parameters,
-            [_stored_as(p, grads[name]) for p, name in zip(parameters, names, strict=True)],
+            gradients,
             [model.state["first"][name] for name in names],
             [model.state["second"][name] for name in names],
             [],
@@ -36,6 +30,23 @@ def adam(model: Model, grads: dict[str, Tensor], settings: Adam) -> None:
             amsgrad=False,
             maximize=False,
         )
+
+
+def by_decay(
+    model: Model, grads: dict[str, Tensor], settings: Optimizer
+) -> Iterator[tuple[float, list[str], list[Tensor], list[Tensor]]]:
+    """Weight decay, names, parameters and gradients of those that have one decay in common.
+
+    The parameters of a branch may have a decay of their own, beside the optimizer's.
+    """
+    branch = model.branches[0] if model.branches else None
+    groups: dict[float, list[str]] = {}
+    for name in grads:
+        own = 0.0 if branch is None else branch.decay(name)
+        groups.setdefault(settings.weight_decay + own, []).append(name)
+    for decay, names in groups.items():
+        parameters = [model.parameters[name] for name in names]
+        yield decay, names, parameters, [_stored_as(p, grads[name]) for p, name in zip(parameters, names, strict=True)]
 
 
 def _count(model: Model, name: str, device: torch.device) -> Tensor:

@@ -41,6 +41,8 @@ def batch(
     images = images.to(dtype).mul_(scale).add_(shift)  # in place: `images` is a copy of our own
     if draw is not None and draw.kind == "pad-mean":
         images = _shift(images, draw) if fill is None else _shift(images.sub_(outside), draw).add_(outside)
+    if draw is not None and draw.partner is not None:
+        images = draw.share * images + (1 - draw.share) * images[place(draw.partner, device=x.device)]
     return images.flatten(1)
 
 

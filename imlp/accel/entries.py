@@ -17,7 +17,7 @@ from imlp.accel import views
 from imlp.accel.chain import has_diagonals
 from imlp.errors import SpecError
 from imlp.spec import Chain, Spec
-from imlp.spec.base import linear_map_of, own_matrix, split
+from imlp.spec.base import linear_map_of, own_map, own_matrix, split
 from imlp.spec.linear_map import LinearMap
 
 Arrays = Mapping[str, Tensor]
@@ -96,9 +96,9 @@ def project(spec: Spec, dense: Tensor) -> Tensor:
 @lru_cache(maxsize=64)
 def host_map(spec: Spec) -> LinearMap:
     """`w -> matrix(w)` in NumPy."""
-    return (
-        linear_map_of(spec, lambda w: _host_matrix(spec, split(spec, w))) if isinstance(spec, Chain) else spec.own_map
-    )
+    if not isinstance(spec, Chain):
+        return own_map(spec)
+    return linear_map_of(spec, lambda w: _host_matrix(spec, split(spec, w)))
 
 
 def _host_matrix(spec: Spec, arrays: Mapping[str, np.ndarray]) -> scipy_sparse.csr_array:

@@ -11,7 +11,7 @@ ALIGNMENT = 64  # bytes: where MKL promises that its rounding does not depend on
 
 def laid_out(model: Model) -> Model:
     """Weights and states of convolutions that run as products, stored in the layout those need; every lane aligned."""
-    for layer in () if model.dense else model.network.layers:
+    for layer in () if model.dense or model.network.is_module else model.network.layers:
         name = f"{layer.name}.weight"
         if name in model.parameters and (found := products_for(layer.spec, model.parameters[name].device)):
             for group in (model.parameters, *model.state.values()):
@@ -31,7 +31,7 @@ def aligned(stack: Tensor) -> Tensor:
 
 
 def one_by_one(model: Model) -> list[Model]:
-    """Each lane as a model of its own, which shares its numbers and the room for gradients; or the model itself."""
+    """Each lane as a separate model, which shares its numbers and the room for gradients; or the model itself."""
     if model.lanes is None:
         return [model]
     groups = {"": model.parameters, BUFFER: model.buffers, **model.state}

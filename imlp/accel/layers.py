@@ -162,7 +162,13 @@ def mean(x: Tensor, positions: int, channels_first: bool = False) -> tuple[Tenso
 
 
 def cross_entropy(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """`-log softmax(logits)[y]` of each image, `(N,)`; and its gradient at the logits, `softmax - onehot(y)`."""
-    log_softmax, labels = logits.log_softmax(1), y[:, None]  # (N, classes), (N, 1)
+    """`-log softmax(logits)[y]` of each image, `(N,)`; and its gradient at the logits, `softmax - onehot(y)`.
+
+    Given shares of the classes, `y (N, classes)`: `-sum_k y_k log softmax(logits)_k`, and `softmax - y`.
+    """
+    log_softmax = logits.log_softmax(1)  # (N, classes)
+    if y.ndim == 2:
+        return -(y * log_softmax).sum(1), log_softmax.exp().sub_(y)
+    labels = y[:, None]  # (N, 1)
     gradient = log_softmax.exp().scatter_add_(1, labels, logits.new_full((), -1.0).expand(labels.shape))
     return -log_softmax.gather(1, labels)[:, 0], gradient

@@ -1,4 +1,4 @@
-"""A convolution with a kernel of its own at each position: one product per position, and the diagonals of `Conv`.
+"""A convolution with a separate kernel at each position: one product per position, and the diagonals of `Conv`.
 
 Along a diagonal the number changes too, from position to position.
 """

@@ -4,33 +4,35 @@ As the reference, but in place, on any device, and without waiting for it: nothi
 lane is computed as if it were alone, so its bits do not depend on the number of lanes, nor on its place among them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from imlp.accel import layer_verbs
 from imlp.accel import layers as ops
 from imlp.accel.adam import adam
+from imlp.accel.gradients import clipped
 from imlp.accel.lanes import joined, laid_out, one_by_one
 from imlp.accel.operations import Pass, Receive, Seen, run
+from imlp.accel.sgd import sgd
 from imlp.accel.verbs import check_tensor, to_numpy
-from imlp.couplings import RELAX, Branch, Moves, Replacing
+from imlp.couplings import RELAX, AnyCoupling, Branch, Moves, Replacing
 from imlp.errors import ArrayError, BackendError
 from imlp.init import network_parameters
 from imlp.model import Model, batch_fits, exported, lanes_fit, loaded, refuse_non_finite
-from imlp.model.mixing import move_lane, prepare
-from imlp.model.relax import with_lane_of_prior
+from imlp.model.mixing import move_lane, moves_of, prepare, with_lane_of_prior
 from imlp.networks import Network
-from imlp.optimizers import ADAM, Adam, Optimizer
+from imlp.optimizers import ADAM, SGD, Adam, AdamW, Optimizer
 
 Watch = Callable[[str, Tensor], None]
 Backward = Callable[[Receive], None]
 
 
-STEPS: dict[type[Optimizer], Callable[..., None]] = {Adam: adam}  # how each optimizer takes a step
+STEPS: dict[type[Optimizer], Callable[..., None]] = {Adam: adam, AdamW: adam, SGD: sgd}  # how each takes a step
 
 
 def init(
@@ -53,6 +55,9 @@ def init(
     """
     lanes_fit(dense, lanes)
     dtype = _dtype(torch.float32 if dtype is None else dtype)
+    if network.is_module:
+        place = {"dtype": dtype, "device": device or "cpu"}
+        return laid_out(_own(network).init(dense=dense, seed=seed, lanes=lanes, branches=branches, **place))
     parameters = {}
     for name, value in network_parameters(network, dense=dense, seed=seed, branches=branches).items():
         parameter = torch.tensor(value, dtype=dtype, device=device or "cpu")
@@ -77,16 +82,21 @@ def forward(model: Model, x: Tensor, *, watch: Watch | None = None) -> Tensor:
 
 def _forward(model: Model, x: Tensor, seen: Seen | None = None) -> Tensor:
     """The logits of a model without lanes; `seen` is given each operation's name and result."""
+    if model.network.is_module:
+        return _own(model.network).forward(model, x, seen)
     return run(Pass(model, record=False, seen=seen), model.network.operations(dense=model.dense), x, first=True)[0]
 
 
 @torch.no_grad()
 def loss_and_grads(model: Model, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-    """The mean cross entropy, a number or `(L,)`, and its gradient at every parameter by name."""
-    _check(model, x, y)
+    """The mean cross entropy, a number or `(L,)`, and its gradient at every parameter by name.
+
+    `y` are labels `(N,)`, or how much of each class an image counts as, `(N, classes)`.
+    """
+    _check(model, x, y, shares=True)
     losses, grads = [], []
     for lane in one_by_one(model):
-        loss, backward = _loss_and_backward(lane, x, y, reuse=False)
+        loss, backward = _loss_and_backward(lane, x, y, keep=False, reuse=False)
         losses.append(loss)
         grads.append(_all_gradients(backward))
     none = {name: torch.zeros_like(p[0]) for name, p in model.parameters.items()} if model.branches else {}
@@ -113,7 +123,7 @@ def train_step(
     `compile` has torch compile forward and backward into one graph, which takes a C++ compiler (or a GPU) and up to a
     minute in the first step.
     """
-    _check(model, x, y)
+    _check(model, x, y, shares=True)
     if moves:
         prepare(model, prior, moves)
     model.keep_state(optimizer, torch.zeros_like)
@@ -123,17 +133,49 @@ def train_step(
         pairs = [_compiled(model.network, model.dense, lane.branches)(lane.parameters, x, y) for lane in lanes]
         losses, backwards = [loss for loss, _ in pairs], [partial(_hand_over, grads) for _, grads in pairs]
     else:
-        pairs = [_loss_and_backward(lane, x, y, reuse=True) for lane in lanes]
+        pairs = [_loss_and_backward(lane, x, y, keep=True, reuse=not optimizer.clip) for lane in lanes]
         losses, backwards = [loss for loss, _ in pairs], [backward for _, backward in pairs]
     loss = joined(model, losses)
     if check:
         refuse_non_finite(model, x, to_numpy(loss), forward, to_numpy)
     for lane, backward in zip(lanes, backwards, strict=True):
-        backward(partial(STEPS[type(optimizer)], lane, settings=optimizer))
+        take = partial(STEPS[type(optimizer)], lane, settings=optimizer)
+        take(clipped(_all_gradients(backward), optimizer.clip)) if optimizer.clip else backward(take)
     model.step += 1
     for index, lane in enumerate(lanes if moves else ()):
         move_lane(layer_verbs, lane, index, prior, moves or {}, step=model.step)
     return loss
+
+
+@torch.no_grad()
+def mix(
+    model: Model,
+    prior: Model | None,
+    alpha: Any,
+    *,
+    coupling: AnyCoupling = "interpolate",
+    layers: Iterable[str] | None = None,
+    biases: bool = True,
+    head: bool = False,
+) -> Model:
+    """The interpolation step of algorithm 1 on a whole network, in place: `W <- (1 - alpha) W + alpha W_P` by layer.
+
+    `alpha` is a number, one per lane, or a mapping from layer names to either; None leaves a lane untouched. `layers`
+    are those of the network's description unless given. Adam's moments and learned norms stay as they are. `head`
+    mixes the head as well, which the paper does not. Where each lane has a coupling of its own, `alpha` is `Moves`,
+    from layer names to a `Move` per lane. Couplings that need no prior, like `self`, are given None.
+
+    >>> from imlp import networks
+    >>> from imlp.accel import init
+    >>> network = networks.cnn(width=64, strides=(1, 2, 2), image=(1, 8, 8))
+    >>> prior, model = init(network, dense=False, seed=0), init(network, dense=True, seed=0, lanes=2)
+    >>> mixed = mix(model, prior, [0.5, None])
+    """
+    moves = moves_of(model, alpha, coupling=coupling, layers=layers, biases=biases, head=head)
+    prepare(model, prior, moves)
+    for index, lane in enumerate(one_by_one(model)):
+        move_lane(layer_verbs, lane, index, prior, moves, step=model.step)
+    return model
 
 
 @torch.inference_mode()
@@ -208,16 +250,20 @@ def restore(
     kind = None if dtype is None else _dtype(dtype)
 
     def convert(array: Any) -> Tensor:
-        return torch.tensor(array, dtype=kind, device=device or "cpu")
+        whole = network.is_module and np.asarray(array).dtype.kind != "f"  # a module's buffers may be counts
+        return torch.tensor(array, dtype=None if whole else kind, device=device or "cpu")
 
     return laid_out(loaded(network, arrays, dense=dense, convert=convert, branches=branches))
 
 
-def _loss_and_backward(model: Model, x: Tensor, y: Tensor, *, reuse: bool) -> tuple[Tensor, Backward]:
+def _loss_and_backward(model: Model, x: Tensor, y: Tensor, *, keep: bool, reuse: bool) -> tuple[Tensor, Backward]:
     """The loss, and the way back: it hands over each step's gradients when its parameters are no longer needed.
 
-    With `reuse` the gradients of weights of one shape share one place, so they must be used at once.
+    With `keep` a module's buffers are changed on the way back. With `reuse` the gradients of weights of one shape share
+    one place, so they must be used at once.
     """
+    if model.network.is_module:
+        return _own(model.network).loss_and_backward(model, x, y, keep=keep)
     logits, back = run(Pass(model, reuse=reuse), model.network.operations(dense=model.dense), x, first=True)
     losses, dlogits = ops.cross_entropy(logits, y)  # (N,), (N, classes)
 
@@ -241,7 +287,7 @@ def _hand_over(grads: dict[str, Tensor], receive: Receive) -> None:
 def _compiled(network: Network, dense: bool, branches: tuple[Branch | None, ...]) -> Callable[..., Any]:
     def step(parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Any:
         model = Model(network, dense, None, parameters, branches=branches)
-        loss, backward = _loss_and_backward(model, x, y, reuse=False)
+        loss, backward = _loss_and_backward(model, x, y, keep=False, reuse=False)
         return loss, _all_gradients(backward)
 
     compiled = torch.compile(step, fullgraph=True)
@@ -258,21 +304,27 @@ def _compiled(network: Network, dense: bool, branches: tuple[Branch | None, ...]
     return run_compiled
 
 
-def _check(model: Model, x: Tensor, *labels: Tensor) -> None:
+def _check(model: Model, x: Tensor, *labels: Tensor, shares: bool = False) -> None:
     check_tensor(x, "images")
     for y in labels:
         check_tensor(y, "labels")
-    batch_fits(model, x.shape, *(y.shape for y in labels))
-    beside = model.parameters["head.bias"]
+    batch_fits(model, x.shape, *(y.shape for y in labels), shares=shares)
+    beside = next(iter(model.parameters.values()))
     if x.dtype != beside.dtype or x.device != beside.device:
         raise ArrayError(
             f"images of {x.dtype} on {x.device} for a model of {beside.dtype} on {beside.device}",
             f"convert them with .to({str(beside.device)!r}, {beside.dtype})",
         )
     for y in labels:
-        if y.dtype != torch.int64 or y.device != x.device:
-            remedy = f"convert them with .to({str(x.device)!r}, torch.int64)"
+        kind = x.dtype if y.ndim == 2 else torch.int64
+        if y.dtype != kind or y.device != x.device:
+            remedy = f"convert them with .to({str(x.device)!r}, {kind})"
             raise ArrayError(f"labels of {y.dtype} on {y.device}", remedy)
+
+
+def _own(network: Any) -> Any:
+    """A PyTorch model of others, which computes with torch by itself."""
+    return network
 
 
 def _dtype(dtype: Any) -> torch.dtype:

@@ -8,8 +8,12 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 import torch
+from torch import Tensor
+from torch.nn.functional import linear
+from torch.overrides import TorchFunctionMode
 
 _PRODUCTS = ContextVar("products", default="full")
 
@@ -32,6 +36,25 @@ def products_in(precision: str) -> Iterator[None]:
         yield
     finally:
         _PRODUCTS.reset(token)
+
+
+class LinearInBfloat16(TorchFunctionMode):
+    """`torch.nn.functional.linear` inside any module as `layers.linear` in bfloat16; all else keeps its precision.
+
+    `torch.backends.mkldnn.matmul.fp32_precision` would do without it, but has no effect on many processors.
+
+    >>> with LinearInBfloat16():
+    ...     linear(torch.ones(1, 1), torch.tensor([[1.001]]))
+    tensor([[1.]])
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return (_linear_in_bfloat16 if func is linear else func)(*args, **kwargs or {})
+
+
+def _linear_in_bfloat16(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    y = linear(input.bfloat16(), weight.bfloat16()).to(input.dtype)
+    return y if bias is None else y + bias
 
 
 @contextmanager

@@ -23,12 +23,7 @@ from imlp.couplings.relax import Relax
 from imlp.couplings.self import Self
 from imlp.couplings.setting import setting
 from imlp.errors import ConfigError
-from imlp.plugins import imported, is_outside, recalled
-
-__all__ = [
-    "COUPLINGS", "RELAX", "AnyCoupling", "Blend", "Branch", "Branching", "Coupling", "Mixing", "Move", "Moves", "Parts",
-    "Replacing", "class_of", "coupling", "prior_weight", "recalled_class", "setting",
-]  # fmt: skip
+from imlp.plugins import imported, is_outside, named_before
 
 COUPLINGS: dict[str, type[Coupling]] = {
     kind.name: kind for kind in (Interpolate, Add, Self, Relax, Pathway, Gate)
@@ -38,18 +33,17 @@ RELAX = Relax()
 AnyCoupling: TypeAlias = str | type[Coupling] | Coupling  # a name, a class with its default settings, or an object
 
 
-def class_of(name: str) -> type[Coupling]:
-    """The coupling of this name, or the class that `FILE.py:Class` names, whose file is run."""
+def class_of(name: str, source: str | None = None) -> type[Coupling]:
+    """The coupling of this name, or the class that `FILE.py:Class` names, whose file is run.
+
+    `source` is the SHA-256 that the file's text had when a run began: nothing is run then, the user has to have named
+    that text.
+    """
     if is_outside(name):
-        return named_class(imported(name))
+        return named_class(imported(name) if source is None else named_before(name, source, "coupling"))
     if name not in COUPLINGS:
         raise ConfigError(f"coupling is {name!r:.60}", f"use {', '.join(COUPLINGS)}, or FILE.py:Class")
     return COUPLINGS[name]
-
-
-def recalled_class(name: str, source: str) -> type[Coupling]:
-    """The class that `FILE.py:Class` was when the file's text had this SHA-256, if the user has named it."""
-    return named_class(recalled(name, source, "coupling"))
 
 
 def coupling(which: AnyCoupling, **settings: Any) -> Coupling:

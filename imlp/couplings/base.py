@@ -18,16 +18,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 from imlp.couplings.schedule import Alpha
 from imlp.errors import ImlpError, OutsideError
-from imlp.plugins import Outside, explained, revived
+from imlp.plugins import Outside
 from imlp.spec import Spec
 from imlp.verbs import LayerVerbs
 
 if TYPE_CHECKING:
     from imlp.model import Model
 
-Parts: TypeAlias = Mapping[
-    str, Any
-]  # of one layer: `weight` and `bias` (U), `prior.weight`, ..., and the coupling's own
+# Of one layer: `weight` and `bias` (U), `prior.weight`, ..., and the coupling's own.
+Parts: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -50,8 +49,7 @@ class Coupling:
 
     def __reduce__(self) -> Any:
         """A class from a file travels to other processes with the file's text."""
-        settings = {name: getattr(self, name) for name in self.settings()}
-        return _revived, (type(self) if self.outside is None else self.outside.sent, settings)
+        return _made, (self.outside or type(self), {name: getattr(self, name) for name in self.settings()})
 
     @classmethod
     def settings(cls) -> list[str]:
@@ -72,22 +70,21 @@ class Coupling:
         except Exception as error:
             if self.outside is None:
                 raise
-            raise explained(self.outside, f"{self.outside.name}.{method}", error) from error
+            raise self.outside.failure(f"{self.outside.name}.{method}", error) from error
 
 
-def _revived(which: Any, settings: dict[str, Any]) -> Coupling:
-    made: Coupling = (which if isinstance(which, type) else named_class(revived(*which)))(**settings)
-    return made
+def _made(kind: type[Coupling] | Outside, settings: dict[str, Any]) -> Coupling:
+    return (named_class(kind) if isinstance(kind, Outside) else kind)(**settings)
 
 
-def named_class(found: Outside) -> type[Coupling]:
+def named_class(outside: Outside) -> type[Coupling]:
     """The class that was named from outside the package, which from now on knows where it is from."""
-    kinds = (Mixing, Branching, Replacing)
-    if not (isinstance(found.value, type) and issubclass(found.value, kinds) and dataclasses.is_dataclass(found.value)):
+    kind, bases = outside.value, (Mixing, Branching, Replacing)
+    if not (isinstance(kind, type) and issubclass(kind, bases) and dataclasses.is_dataclass(kind)):
         remedy = "derive a class from imlp.couplings.Mixing, Branching, Blend or Replacing"
-        raise OutsideError(f"{found.place}:{found.name} is no coupling", remedy)
-    found.value.outside = found
-    return found.value
+        raise OutsideError(f"{outside.place}:{outside.name} is no coupling", remedy)
+    kind.outside = outside
+    return kind
 
 
 class Mixing(Coupling):
@@ -145,7 +142,7 @@ class Branching(Coupling):
 class Blend(Branching):
     """`W = matrix(w) + U`, or `g matrix(w) + (1 - g) U` with a share `g` of the prior's part, a number per layer.
 
-    The backends add what the two parts compute, not the matrices: that is faster, and what is below says what it means.
+    The backends add what the two parts compute, not the matrices, and pull gradients back the same way: that is faster.
     """
 
     def share(self, parts: Parts) -> Any:
@@ -163,19 +160,6 @@ class Blend(Branching):
         if b is not None:
             b = verbs.interpolate_bias(1 * b, spec, parts.get("prior.bias"), alpha, add=g is None)
         return W, b
-
-    def pulled_back(self, verbs: LayerVerbs[Any], spec: Spec, parts: Parts, dW: Any, db: Any) -> dict[str, Any]:
-        g, w, b_w = self.share(parts), prior_weight(spec, parts), parts.get("prior.bias")
-        share, kept = (1.0, 1.0) if g is None else (g, 1 - g)
-        small = spec.named(verbs.adjoint(spec, share * dW)) | ({} if b_w is None else {"bias": None})
-        if b_w is not None:
-            small["bias"] = verbs.adjoint_bias(spec, share * db)
-        found = {"weight": kept * dW, "bias": kept * db} | {f"prior.{part}": own for part, own in small.items()}
-        if g is not None:
-            dg = (dW * (verbs.matrix(spec, w, layout="dense") - parts["weight"])).sum()
-            dg = dg + (db * (verbs.interpolate_bias(0 * db, spec, b_w, 1.0) - parts["bias"])).sum()
-            found |= self.pulled_back_share(parts, dg)
-        return found
 
 
 def prior_weight(spec: Spec, parts: Parts) -> Any:
@@ -218,6 +202,10 @@ class Branch:
 
     coupling: Branching
     layers: tuple[str, ...]
+
+    def has(self, parameter: str) -> bool:
+        """Whether a parameter is one of its parts."""
+        return parameter.rpartition(".")[0].removesuffix(".prior") in self.layers
 
     def decay(self, parameter: str) -> float:
         """The weight decay of a parameter by its name."""

@@ -38,7 +38,7 @@ class Relax(Replacing):
         return after
 
     def replaced(self, verbs: LayerVerbs[Any], prior: "Model") -> dict[str, Any]:
-        network, small = prior.network, prior.parameters
+        network, small = prior.network, {**prior.buffers, **prior.parameters}
         specs, dense = {layer.name: layer.spec for layer in network.layers}, {}
         for name, shape in network.shapes(dense=True).items():
             layer, _, part = name.rpartition(".")

@@ -7,6 +7,7 @@
 | `end:0.5` | 0.5 after the last epoch and none before: test-time interpolation (appendix F) |
 | `once:10:0.5` | 0.5 after epoch 10 (counted from 1) and at no other time: a one-shot embedding |
 | `list:0.5:0.4:0.3` | the t-th number, the last one from there on |
+| `rate:100` | `min(1, 100 lr n)`: with the learning rate at that step, where it is mixed every n steps |
 | `conv1=0.5,conv2=decay:0.5:1` | one of the above for each layer named, or for each kind of layer; none for others |
 
 A list of them is separated by commas, and `1e-4..1:9log` is nine alphas from 1e-4 to 1.
@@ -28,11 +29,11 @@ from imlp.networks import Network
 class Schedule:
     """Alpha as a function of the epoch; `at` returns None where nothing is to be mixed."""
 
-    kind: str  # constant, decay, end, once, list
+    kind: str  # constant, decay, end, once, list, rate
     numbers: tuple[float, ...]
 
-    def at(self, epoch: int, epochs: int) -> float | None:
-        """Alpha after epoch `epoch` of `epochs`, counted from 0.
+    def at(self, epoch: int, epochs: int, step: float | None = None) -> float | None:
+        """Alpha after epoch `epoch` of `epochs`, counted from 0; `step` is the learning rate times the cadence.
 
         >>> Schedule("decay", (0.5, 2)).at(5, 10)
         0.125
@@ -46,6 +47,9 @@ class Schedule:
                 return a if epoch == epochs - 1 else None
             case "once", (when, a):
                 return a if epoch + 1 == when else None
+            case "rate", (r,):
+                assert step is not None, "it follows a learning rate"
+                return min(1.0, r * step)
             case _:
                 return self.numbers[min(epoch, len(self.numbers) - 1)]
 
@@ -54,12 +58,14 @@ class Schedule:
         return numbers[0] if self.kind == "constant" else ":".join([self.kind, *numbers])
 
 
+NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[-+]?[0-9]+)?", re.IGNORECASE)
 RANGE = re.compile(r"(?P<first>[^:]+?)\.\.(?P<last>[^:]+):(?P<n>[0-9]{1,9})(?P<kind>log|lin)")
-NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[-+]?[0-9]+)?|[-+]?(inf|nan)", re.IGNORECASE)
 MOST_ALPHAS = 10_000  # of a range
 RANGE_REMEDY = "write FIRST..LAST:Nlog or :Nlin, like 1e-4..1:13log, from 0 to 1; a log range starts above 0"
-LENGTHS = {"decay": 2, "end": 1, "once": 2}
-REMEDY = "write a number from 0 to 1, decay:A:K, end:A, once:EPOCH:A, list:A:B:..., or NAME=... for each layer or kind"
+REMEDY = (
+    "write A, decay:A:K, end:A, once:EPOCH:A, list:A:B:..., rate:R, or NAME=... for each layer or kind; A and B are "
+    "numbers from 0 (plain MLP) to 1 (the prior), K and R numbers from 0, EPOCH a whole number from 1"
+)
 
 
 def parse(text: Any) -> Schedule:
@@ -71,25 +77,21 @@ def parse(text: Any) -> Schedule:
     kind, *rest = str(text).strip().split(":")
     if not rest:
         kind, rest = "constant", [kind]
-    try:
-        numbers = tuple(float(NUMBER.fullmatch(number.strip())[0]) for number in rest)  # type: ignore[index]
-    except TypeError:
-        raise AlphaError(f"alpha is {shortened(text)}", REMEDY) from None
-    if kind not in ("constant", "list", *LENGTHS) or len(numbers) != LENGTHS.get(kind, len(numbers)):
-        raise AlphaError(f"alpha is {shortened(text)}", REMEDY)
-    alphas = numbers[:1] if kind == "decay" else numbers[1:] if kind == "once" else numbers
-    if not all(0 <= alpha <= 1 for alpha in alphas):
-        raise AlphaError(f"alpha is {shortened(text)}", "give numbers from 0 (plain MLP) to 1 (the prior)")
-    decays = kind != "decay" or 0 <= numbers[1] < inf
-    if not decays or (kind == "once" and not (numbers[0] >= 1 and numbers[0] % 1 == 0)):
-        raise AlphaError(f"alpha is {shortened(text)}", "K is a number from 0, EPOCH a whole number from 1")
+    numbers = tuple(float(number) for number in map(str.strip, rest) if NUMBER.fullmatch(number))
+    match kind, numbers:
+        case ("constant" | "end", (_,)) | ("list", (_, *_)):
+            alphas, is_possible = numbers, True
+        case "decay", (_, k):
+            alphas, is_possible = numbers[:1], 0 <= k < inf
+        case "rate", (r,):
+            alphas, is_possible = (), 0 <= r < inf
+        case "once", (when, _):
+            alphas, is_possible = numbers[1:], when >= 1 and when % 1 == 0
+        case _:
+            alphas, is_possible = (), False
+    if not is_possible or len(numbers) < len(rest) or not all(0 <= alpha <= 1 for alpha in alphas):
+        raise AlphaError(f"alpha is {str(text)!r:.80}", REMEDY)
     return Schedule(kind, numbers)
-
-
-def shortened(text: Any) -> str:
-    """What was given, as a message shows it."""
-    shown = repr(str(text))
-    return shown if len(shown) <= 80 else f"{shown[:60]}..."
 
 
 class Alpha(str):
@@ -114,11 +116,6 @@ class Alpha(str):
         made.schedules = schedules
         return made
 
-    @classmethod
-    def parse(cls, text: Any) -> "Alpha":
-        """The same as `Alpha(text)`."""
-        return cls(text)
-
     @property
     def is_zero(self) -> bool:
         """Whether this is the plain S-MLP."""
@@ -133,14 +130,10 @@ class Alpha(str):
         """The schedule of each of `layers` that has one: by its own name before its kind before the common one."""
         given = dict(self.schedules)
         kinds = {layer.name: layer.kind for layer in network.layers} | {"head": "head"}
-        for name in given:
-            if name:
-                known(name, sorted({*layers, *(kinds[layer] for layer in layers)}), "layer or kind in alpha")
-        return {
-            layer: next(given[name] for name in (layer, kinds[layer], "") if name in given)
-            for layer in layers
-            if {layer, kinds[layer], ""} & set(given)
-        }
+        for name in filter(None, given):
+            known(name, sorted({*layers, *(kinds[layer] for layer in layers)}), "layer or kind in alpha")
+        schedules = {layer: given.get(layer) or given.get(kinds[layer]) or given.get("") for layer in layers}
+        return {layer: schedule for layer, schedule in schedules.items() if schedule is not None}
 
 
 def _schedules(text: Any) -> tuple[tuple[str, Schedule], ...]:
@@ -151,13 +144,9 @@ def _schedules(text: Any) -> tuple[tuple[str, Schedule], ...]:
     else:
         return (("", parse(text)),)
     names = [name for name, _ in pairs]
-    for name in names:
-        if not name:
-            raise AlphaError(f"alpha is {shortened(text)}: a layer's name is missing", REMEDY)
-        if names.count(name) > 1:
-            raise AlphaError(f"alpha is {shortened(text)}: {name} is named twice", "give each layer one alpha")
-    if not names:
-        raise AlphaError("alpha names no layer", REMEDY)
+    if not all(names) or not names or len(set(names)) < len(names):
+        problem = f"alpha is {str(text)!r:.80}: a layer's name is missing, or named twice"
+        raise AlphaError(problem, "write NAME=... for each layer or kind, each once")
     return tuple((name, parse(value)) for name, value in pairs)
 
 
@@ -177,15 +166,15 @@ def alphas_of(text: str) -> list[str]:
         return [text]
     by_layer = [part for part in parts if "=" in part]
     if by_layer:
-        problem = f"alpha is {shortened(text)}: {by_layer[0]} is for one layer, in a list of alphas for all"
-        raise AlphaError(problem, "give what is by layer an --alpha of its own")
+        problem = f"alpha is {str(text)!r:.80}: {by_layer[0]} is for one layer, in a list of alphas for all"
+        raise AlphaError(problem, "give what is by layer a separate --alpha")
     return [alpha for part in parts for alpha in (_range(part) if ".." in part else [part])]
 
 
 def _range(text: str) -> list[str]:
     """The alphas of `1e-4..1:9log`, and of `1e-4..1:9log@step` each with that cadence."""
     span, at, every = text.partition("@")
-    match, wrong = RANGE.fullmatch(span), AlphaError(f"alpha is {shortened(text)}", RANGE_REMEDY)
+    match, wrong = RANGE.fullmatch(span), AlphaError(f"alpha is {str(text)!r:.80}", RANGE_REMEDY)
     if match is None or not 2 <= int(match["n"]) <= MOST_ALPHAS:
         raise wrong
     try:

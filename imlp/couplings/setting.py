@@ -4,19 +4,23 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from math import inf
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Any, TypeVar, get_args
 
 from imlp.couplings.schedule import Alpha
-from imlp.errors import ConfigError, ImlpError, known
+from imlp.errors import ConfigError, known
 from imlp.files import DIGITS
 
 T = TypeVar("T")
 LANE, TRAINING, DATA, MACHINE = "Lanes", "Training", "Data and network", "Machine"  # under which help shows them
 
 
-def setting(default: Any, help: str, panel: str = LANE, *, changes_result: bool = True) -> Any:
-    """A field with its documentation; `changes_result` says whether it belongs to the run's identity."""
-    return field(default=default, metadata={"help": help, "panel": panel, "changes_result": changes_result})
+def setting(default: Any, help: str, panel: str = LANE, *, changes_result: bool = True, is_later: bool = False) -> Any:
+    """A field with its documentation; `changes_result` says whether it belongs to the run's identity.
+
+    One that `is_later` than the first runs on record belongs to it only where it is not the default: they keep theirs.
+    """
+    more = {"changes_result": changes_result, "is_later": is_later}
+    return field(default=default, metadata={"help": help, "panel": panel, **more})
 
 
 def from_mapping(cls: type, values: Any) -> Any:
@@ -27,29 +31,25 @@ def from_mapping(cls: type, values: Any) -> Any:
         raise ConfigError(f"{cls.__name__.lower()} is {values!r}", "give a table of settings")
     fields = {f.name: f for f in dataclasses.fields(cls)}
     for name in values:
-        try:
-            known(name, fields, "setting")
-        except ImlpError as error:
-            raise ConfigError(error.problem, error.remedy) from None
+        known(name, fields, "setting", ConfigError)
     return cls(**{name: _typed(fields[name], value) for name, value in values.items()})
 
 
 def _typed(f: "dataclasses.Field[Any]", value: Any) -> Any:
     """A value of the field's type: whole numbers may stand for floats, and numbers for alphas."""
-    expected = f.type
-    if expected is str and isinstance(value, (int, float)) and not isinstance(value, bool):
+    if value is None and type(None) in get_args(f.type):
+        return None
+    expected: Any = get_args(f.type)[0] if type(None) in get_args(f.type) else f.type
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if f.type is str and is_number:
         return str(value)
     if f.name.startswith("alpha") and isinstance(value, Mapping):
         return Alpha(value)
-    if get_origin(expected) is not None and type(None) in get_args(expected):
-        if value is None:
-            return None
-        expected = get_args(expected)[0]
-    if expected is float and isinstance(value, int) and not isinstance(value, bool):
+    if expected is float and isinstance(value, int) and is_number:
         return float(value) if abs(value) < 10**DIGITS else inf
-    simple = expected if expected in (int, float, str, bool) else None
-    if simple is not None and (not isinstance(value, simple) or (simple is int and isinstance(value, bool))):
-        raise ConfigError(f"{f.name} is {value!r}", f"give a value of type {simple.__name__}")
+    fits = expected not in (int, float, str, bool) or isinstance(value, expected)
+    if not fits or (expected is int and not is_number):
+        raise ConfigError(f"{f.name} is {value!r}", f"give a value of type {expected.__name__}")
     return value
 
 
@@ -57,13 +57,31 @@ def with_settings_of(*classes: type) -> Callable[[type[T]], type[T]]:
     """Give a class that is to become a dataclass the settings of others as well, but for those that it has itself."""
 
     def add(cls: type[T]) -> type[T]:
-        for f in (f for other in classes for f in dataclasses.fields(other)):
+        for f in (f for other in classes for f in dataclasses.fields(other) if f.metadata):
             if f.name not in cls.__annotations__:
                 cls.__annotations__[f.name] = f.type
                 setattr(cls, f.name, field(default=f.default, metadata=f.metadata))
         return cls
 
     return add
+
+
+def shown(value: Any) -> str:
+    """A setting's value as a table writes it.
+
+    >>> shown(None), shown(True), shown((("patch", 4),)), shown((1, 2)), shown(1e-4)
+    ('all', 'yes', 'patch=4', '1 2', '0.0001')
+    """
+    match value:
+        case None:
+            return "all"
+        case bool():
+            return "yes" if value else "no"
+        case ((str(), _), *_):
+            return ", ".join(f"{name}={shown(option)}" for name, option in value)
+        case tuple():
+            return " ".join(map(shown, value)) or "none"
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def shown_default(f: "dataclasses.Field[Any]") -> str:

@@ -65,15 +65,20 @@ class Model:
 
         In the noun's own shapes: torch has another for convolutions of one dimension.
         """
-        arrays = {part: self.parameters[f"{name}.{part}"] for part in spec.parameters}
         shapes = {part: own.shape for part, own in spec.parameters.items()}
-        return spec.unnamed(
-            {part: own if own.shape == shapes[part] else own.reshape(shapes[part]) for part, own in arrays.items()}
-        )
+        numbers = {**self.buffers, **self.parameters}  # that of a pooling is not trained
+        return spec.unnamed({part: numbers[f"{name}.{part}"].reshape(shapes[part]) for part in shapes})
 
     def select(self, lanes: Sequence[int]) -> "Model":
         """A new model of exactly these lanes, the optimizer's state included."""
-        chosen = lanes_chosen(self, lanes)
+        chosen = list(lanes)
+        if self.lanes is None:
+            raise ArrayError("the model has no lane axis to select from", "make it with lanes=1 or more")
+        if not chosen:
+            raise ArrayError("no lanes selected", f"give at least one of 0 to {self.lanes - 1}")
+        for lane in chosen:
+            if lane not in range(self.lanes):
+                raise ArrayError(f"there is no lane {lane!r}", f"the lanes are 0 to {self.lanes - 1}")
         groups = {key: {name: own[chosen] for name, own in group.items()} for key, group in self._groups.items()}
         made = Model(self.network, self.dense, len(chosen), groups.pop(""), step=self.step, buffers=groups.pop(BUFFER))
         made.state = groups
@@ -82,7 +87,7 @@ class Model:
         return made
 
     def lane(self, index: int) -> "Model":
-        """One lane as a model of its own that shares its numbers, and the room for gradients."""
+        """One lane as a separate model that shares its numbers, and the room for gradients."""
         if self.lanes is None:
             return self
         taken = {key: {name: own[index, ...] for name, own in group.items()} for key, group in self._groups.items()}
@@ -145,36 +150,26 @@ def lanes_fit(dense: bool, lanes: int | None) -> None:
         raise ArrayError(f"{lanes} lanes of a prior", "one prior serves all lanes: use lanes=None, or dense=True")
 
 
-def batch_fits(model: Model, x_shape: Sequence[int], y_shape: Sequence[int] | None = None) -> None:
-    """Refuse images that are not `(N, M_in)` and labels that are not `(N,)`."""
+def batch_fits(
+    model: Model, x_shape: Sequence[int], y_shape: Sequence[int] | None = None, *, shares: bool = False
+) -> None:
+    """Refuse images that are not `(N, M_in)`, and labels that are not `(N,)`, nor `shares` `(N, classes)`."""
     c, h, w = model.network.image
     if len(x_shape) != 2 or x_shape[1] != c * h * w:
         raise ArrayError(
             f"images of shape {tuple(x_shape)} for {model.network.name}", f"flatten them to (N, {c * h * w})"
         )
-    if y_shape is not None and tuple(y_shape) != (x_shape[0],):
+    fitting = [(x_shape[0],), (x_shape[0], model.network.classes)] if shares else [(x_shape[0],)]
+    if y_shape is not None and tuple(y_shape) not in fitting:
         raise ArrayError(f"labels of shape {tuple(y_shape)} for {x_shape[0]} images", f"give {x_shape[0]} of them")
-
-
-def lanes_chosen(model: Model, lanes: Sequence[int]) -> list[int]:
-    """The indices of lanes to keep, each of which the model must have."""
-    if model.lanes is None:
-        raise ArrayError("the model has no lane axis to select from", "make it with lanes=1 or more")
-    chosen = list(lanes)
-    if not chosen:
-        raise ArrayError("no lanes selected", f"give at least one of 0 to {model.lanes - 1}")
-    for lane in chosen:
-        if lane not in range(model.lanes):
-            raise ArrayError(f"there is no lane {lane!r}", f"the lanes are 0 to {model.lanes - 1}")
-    return chosen
 
 
 def exported(model: Model, to_numpy: Callable[[Any], np.ndarray]) -> dict[str, np.ndarray]:
     """Everything that it takes to resume exactly, by name: `conv1.weight`, ..., `optimizer.first.conv1.weight`, ...."""
-    return {name: np.array(array) for name, array in shared(model, to_numpy).items()}
+    return {name: np.array(array) for name, array in arrays_of(model, to_numpy).items()}
 
 
-def shared(model: Model, to_numpy: Callable[[Any], np.ndarray]) -> dict[str, np.ndarray]:
+def arrays_of(model: Model, to_numpy: Callable[[Any], np.ndarray]) -> dict[str, np.ndarray]:
     """The same without copies where possible: what changes the model changes these arrays."""
     state = {f"{STATE}{name}.": group for name, group in model.state.items()}
     groups = {"": model.parameters, **state, BUFFER: model.buffers}
@@ -219,6 +214,8 @@ def loaded(
         raise ArrayError(
             f"{network.name} has no array {name}", "restore it with the network and dense that were exported"
         )
+    if np.shape(arrays[STEP]) or not arrays[STEP] >= 0:
+        raise ArrayError(f"{network.name}: array {STEP} is {arrays[STEP]!r:.60}", "give what export wrote")
     name, shape = next(iter(shapes.items()))
     found = np.shape(arrays[name])
     lanes = found[0] if len(found) > len(shape) else None

@@ -1,13 +1,15 @@
-"""What a mixing step does to each layer of each lane: checked, and done by the couplings with a backend's verbs."""
+"""What couplings do to the lanes of a model with a backend's verbs: they move layers, or make a lane of the prior."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from imlp import checks
-from imlp.couplings import AnyCoupling, Mixing, Move, Moves
+from imlp.couplings import AnyCoupling, Branch, Mixing, Move, Moves, Replacing
 from imlp.couplings import coupling as coupling_of
 from imlp.errors import AlphaError, ArrayError, known
-from imlp.model import Model
+from imlp.model import Arrays, Model, shapes_of
 from imlp.networks import check_layers
 from imlp.verbs import LayerVerbs
 
@@ -21,7 +23,8 @@ def moves_of(
     left untouched. The head, if it is to be mixed, takes the alpha of the mapping's "head", or the common one. Moves
     are what they are.
     """
-    if isinstance(alpha, Mapping) and any(isinstance(own, list) and any(map(_is_move, own)) for own in alpha.values()):
+    each = [one for own in alpha.values() if isinstance(own, list) for one in own] if isinstance(alpha, Mapping) else []
+    if any(isinstance(one, Move) for one in each):
         return alpha
     names = model.network.interpolated if layers is None else check_layers(model.network, layers)
     names = (*names, "head") if head else names
@@ -36,10 +39,6 @@ def moves_of(
         name: [None if a is None else Move(way, (a,), biases=biases) for a in _one_per_lane(value, model.lanes)]
         for name, value in given.items()
     }
-
-
-def _is_move(value: Any) -> bool:
-    return isinstance(value, Move)
 
 
 def _one_per_lane(alpha: Any, lanes: int | None) -> list[float | None]:
@@ -112,3 +111,38 @@ def _parameters(model: Model, layer: str, move: Move) -> list[str]:
     """The names of the parameters that a move changes."""
     names = [f"{layer}.weight", f"{layer}.bias"] if move.biases else [f"{layer}.weight"]
     return [name for name in names if name in model.parameters]
+
+
+def with_lane_of_prior(
+    prior: Model,
+    lanes: Model | None,
+    branches: Sequence[Branch | None],
+    coupling: Replacing,
+    *,
+    verbs: LayerVerbs[Any],
+    zeros: Callable[..., Any],
+    joined: Callable[[Any, Any], Any],
+) -> Model:
+    """A stack with one lane more, which the coupling makes of the prior; the optimizer starts again for it.
+
+    `branches` are those of all its lanes. Everything else is the backend's: its verbs, `zeros(shape)`, and
+    `joined(stack or None, lane)`, which may not change a number of the stack.
+    """
+    network, dense = prior.network, coupling.call("replaced", verbs, prior)
+    shapes = shapes_of(network, dense=True, branches=branches)
+    own = {name: dense[name] if name in dense else zeros(shape) for name, shape in shapes.items()}
+    before = lanes or Model(network, True, 0, {}, step=prior.step)
+
+    def group(there: Arrays, added: Arrays) -> Arrays:
+        return {name: joined(there.get(name), array) for name, array in added.items()}
+
+    nothing = {name: zeros(tuple(array.shape)) for name, array in own.items()}
+    buffers = {name: prior.buffers[name] for name in network.buffers(dense=True)}
+    n = (before.lanes or 0) + 1
+    made = Model(network, True, n, group(before.parameters, own), step=before.step)
+    made.state = {name: group(there, nothing) for name, there in before.state.items()}
+    made.buffers, made.branches = group(before.buffers, buffers), tuple(branches)
+    for name in own:
+        earlier = before.restarts.get(name, np.zeros(n - 1, np.int64))
+        made.restarts[name] = np.append(earlier, before.step)
+    return made

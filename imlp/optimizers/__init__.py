@@ -1,9 +1,11 @@
-"""The optimizers' settings: one file each. How a step is computed is in the file of the same name of each backend."""
+"""The optimizers' settings, and the learning rate over time. How a step is computed is in a file of each backend."""
 
-from imlp.optimizers.adam import Adam
+from imlp.optimizers.adam import Adam, AdamW
 from imlp.optimizers.base import Optimizer
+from imlp.optimizers.rate import LearningRate
+from imlp.optimizers.sgd import SGD
 
-__all__ = ["ADAM", "OPTIMIZERS", "Adam", "Optimizer"]
+__all__ = ["ADAM", "OPTIMIZERS", "SGD", "Adam", "AdamW", "LearningRate", "Optimizer"]
 
-OPTIMIZERS: dict[str, type[Optimizer]] = {"adam": Adam}
+OPTIMIZERS: dict[str, type[Optimizer]] = {"adam": Adam, "adamw": AdamW, "sgd": SGD}
 ADAM = Adam()

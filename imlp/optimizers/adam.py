@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from math import inf
 
 from imlp.couplings.setting import TRAINING, setting
-from imlp.errors import ConfigError
 from imlp.optimizers.base import Optimizer
 
 
@@ -12,7 +11,6 @@ from imlp.optimizers.base import Optimizer
 class Adam(Optimizer):
     """Its state: the moments of each parameter, which start at 0."""
 
-    lr: float = setting(1e-4, "Adam's learning rate.", TRAINING)
     beta1: float = setting(0.9, "Adam's first decay.", TRAINING)
     beta2: float = setting(0.999, "Adam's second decay.", TRAINING)
     eps: float = setting(1e-8, "Adam's epsilon.", TRAINING)
@@ -20,9 +18,13 @@ class Adam(Optimizer):
     state = ("first", "second")
 
     def __post_init__(self) -> None:
-        for name in ("lr", "eps"):
-            if not 0 < getattr(self, name) < inf:
-                raise ConfigError(f"{name} is {getattr(self, name)!r}", "give a number above 0, and a finite one")
-        for name in ("beta1", "beta2"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)!r}", "give a number from 0 to below 1")
+        super().__post_init__()
+        self.check("a number above 0, and a finite one", lambda x: 0 < x < inf, "eps")
+        self.check("a number from 0 to below 1", lambda x: 0 <= x < 1, "beta1", "beta2")
+
+
+@dataclass(frozen=True)
+class AdamW(Adam):
+    """Adam whose weight decay is decoupled: it does not pass through the moments (Loshchilov and Hutter 2019)."""
+
+    decoupled = True

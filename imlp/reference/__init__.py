@@ -8,23 +8,7 @@ this one.
 from typing import TYPE_CHECKING
 
 from imlp.reference.augment import batch
-from imlp.reference.layer_verbs import (
-    adjoint,
-    adjoint_bias,
-    apply,
-    expand_bias,
-    interpolate,
-    interpolate_bias,
-    matrix,
-    measure,
-    measure_random,
-    place,
-    project,
-    pull,
-    pull_bias,
-    to_numpy,
-)
-from imlp.reference.mixing import mix
+from imlp.reference.layer_verbs import *
 from imlp.reference.network import (
     computing,
     evaluate,
@@ -32,42 +16,13 @@ from imlp.reference.network import (
     forward,
     init,
     loss_and_grads,
+    mix,
     relax,
     restore,
     select,
     train_step,
     weight,
 )
-
-__all__ = [
-    "adjoint",
-    "adjoint_bias",
-    "apply",
-    "batch",
-    "computing",
-    "evaluate",
-    "expand_bias",
-    "export",
-    "forward",
-    "init",
-    "interpolate",
-    "interpolate_bias",
-    "loss_and_grads",
-    "matrix",
-    "measure",
-    "measure_random",
-    "mix",
-    "place",
-    "project",
-    "pull",
-    "pull_bias",
-    "relax",
-    "restore",
-    "select",
-    "to_numpy",
-    "train_step",
-    "weight",
-]
 
 if TYPE_CHECKING:  # mypy compares this module with the interface
     import numpy

@@ -37,6 +37,8 @@ def batch(
         images = _cut_all((images / 255 - mean) / std - outside, draw) + outside
     else:
         images = (_cut_all(images, draw) / 255 - mean) / std
+    if draw is not None and draw.partner is not None:
+        images = draw.share * images + (1 - draw.share) * images[draw.partner]
     return images.reshape(len(images), -1)
 
 

@@ -8,6 +8,8 @@ all columns of `W_F`. `*` is cross-correlation, as in every deep-learning librar
 Erratum: the paper's output size lacks its floor, `h_out = floor((h_in + 2p - k) / s) + 1`; see `Conv.out_shape`.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 from scipy import sparse
 
@@ -24,6 +26,11 @@ def matrix(spec: Conv, F: np.ndarray) -> sparse.csr_array:
     array([[1., 2., 0.],
            [0., 1., 2.]])
     """
+    return filled(spec, lambda o, q, i, j, y, x: F[o, q, i, j])
+
+
+def filled(spec: Window, number: Callable[..., np.ndarray]) -> sparse.csr_array:
+    """The matrix that has `number(o, q, i, j, y, x)` at output `(o, y, x)`, tap `(i, j)` and channel `q` of a group."""
     (c_in, h_in, w_in), (c_out, h_out, w_out), g = spec.in_shape, spec.out_shape, spec.groups
     i, y, v = (index[:, None] for index in meetings(spec, axis=0))  # (n_y, 1): tap, output row, input row
     j, x, u = (index[None, :] for index in meetings(spec, axis=1))  # (1, n_x): tap, output and input column
@@ -34,7 +41,7 @@ def matrix(spec: Conv, F: np.ndarray) -> sparse.csr_array:
 
     row = (o * h_out + y) * w_out + x  # (o, 1, n_y, n_x)
     column = (c * h_in + v) * w_in + u  # (o, c/g, n_y, n_x)
-    entries = np.broadcast_arrays(row, column, F[o, q, i, j])
+    entries = np.broadcast_arrays(row, column, number(o, q, i, j, y, x))
     rows, columns, values = (entry.ravel() for entry in entries)
     return sparse.csr_array((values, (rows, columns)), shape=spec.matrix_shape)
 

@@ -17,23 +17,6 @@ from imlp.reference.verbs import (
     to_numpy,
 )
 
-__all__ = [
-    "adjoint",
-    "adjoint_bias",
-    "apply",
-    "expand_bias",
-    "interpolate",
-    "interpolate_bias",
-    "matrix",
-    "measure",
-    "measure_random",
-    "place",
-    "project",
-    "pull",
-    "pull_bias",
-    "to_numpy",
-]
-
 if TYPE_CHECKING:  # mypy compares this module with the interface
     import numpy as np
 

@@ -125,11 +125,15 @@ def mean(x: np.ndarray, positions: int, channels_first: bool = False) -> tuple[n
 def cross_entropy(logits: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """`-log softmax(logits)[y]` of each image, `(..., N)`; and its gradient at the logits, `softmax - onehot(y)`.
 
+    Given shares of the classes, `y (N, classes)`: `-sum_k y_k log softmax(logits)_k`, and `softmax - y`.
+
     >>> cross_entropy(np.array([[0.0, 0.0]]), np.array([1]))
     (array([0.69314718]), array([[ 0.5, -0.5]]))
     """
     shifted = logits - logits.max(axis=-1, keepdims=True)
     log_softmax = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    if y.ndim == 2:
+        return -np.ascontiguousarray((y * log_softmax).sum(axis=-1)), np.exp(log_softmax) - y
     n = np.arange(len(y))
     gradient = np.exp(log_softmax)
     gradient[..., n, y] -= 1

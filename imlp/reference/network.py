@@ -3,7 +3,7 @@
 Nothing here knows a particular network: `Network.operations` says what to do, `operations` how.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -11,20 +11,21 @@ from typing import Any
 import numpy as np
 
 from imlp import checks
-from imlp.couplings import RELAX, Branch, Moves, Replacing
+from imlp.couplings import RELAX, AnyCoupling, Branch, Moves, Replacing
 from imlp.errors import ArrayError
 from imlp.init import network_parameters
 from imlp.model import Model, batch_fits, exported, lanes_fit, loaded, refuse_non_finite
-from imlp.model.mixing import move_lane, prepare
-from imlp.model.relax import with_lane_of_prior
+from imlp.model.mixing import move_lane, moves_of, prepare, with_lane_of_prior
 from imlp.networks import Network
-from imlp.optimizers import ADAM, Adam, Optimizer
+from imlp.optimizers import ADAM, SGD, Adam, AdamW, Optimizer
 from imlp.reference import layer_verbs
 from imlp.reference import layers as ops
 from imlp.reference.adam import adam
+from imlp.reference.gradients import prepared
 from imlp.reference.operations import Watch, run
+from imlp.reference.sgd import sgd
 
-STEPS: dict[type[Optimizer], Callable[..., None]] = {Adam: adam}  # how each optimizer takes a step
+STEPS: dict[type[Optimizer], Callable[..., None]] = {Adam: adam, AdamW: adam, SGD: sgd}  # how each takes a step
 
 
 @contextmanager
@@ -65,9 +66,12 @@ def forward(model: Model, x: Any, *, watch: Watch | None = None) -> np.ndarray:
 
 
 def loss_and_grads(model: Model, x: Any, y: Any) -> tuple[Any, dict[str, np.ndarray]]:
-    """The mean cross entropy, a number or `(L,)`, and its gradient at every parameter by name."""
-    x, y = _images(model, x), _labels(y)
-    batch_fits(model, x.shape, y.shape)
+    """The mean cross entropy, a number or `(L,)`, and its gradient at every parameter by name.
+
+    `y` are labels `(N,)`, or how much of each class an image counts as, `(N, classes)`.
+    """
+    x, y = _images(model, x), checks.numbers(y, "labels") if np.ndim(y) == 2 else _labels(y)
+    batch_fits(model, x.shape, y.shape, shares=True)
     logits, backward = _run(model, x)
     losses, dlogits = ops.cross_entropy(logits, y)  # (..., N), (..., N, classes)
     return losses.mean(axis=-1), backward(dlogits / len(y))
@@ -94,13 +98,43 @@ def train_step(
     if check:
         refuse_non_finite(model, x, loss, forward, np.asarray)
     model.keep_state(optimizer, np.zeros_like)
-    STEPS[type(optimizer)](model, grads, optimizer)
+    STEPS[type(optimizer)](model, prepared(model, grads, optimizer), optimizer)
     model.step += 1
     if moves:
         prepare(model, prior, moves)
         for index in range(model.lanes or 1):
             move_lane(layer_verbs, model.lane(index), index, prior, moves, step=model.step)
     return loss
+
+
+def mix(
+    model: Model,
+    prior: Model | None,
+    alpha: Any,
+    *,
+    coupling: AnyCoupling = "interpolate",
+    layers: Iterable[str] | None = None,
+    biases: bool = True,
+    head: bool = False,
+) -> Model:
+    """The interpolation step of algorithm 1 on a whole network, in place: `W <- (1 - alpha) W + alpha W_P` by layer.
+
+    `alpha` is a number, one per lane, or a mapping from layer names to either; None leaves a lane untouched. `layers`
+    are those of the network's description unless given. Adam's moments and learned norms stay as they are. `head`
+    mixes the head as well, which the paper does not. Where each lane has a coupling of its own, `alpha` is `Moves`,
+    from layer names to a `Move` per lane. Couplings that need no prior, like `self`, are given None.
+
+    >>> from imlp import networks
+    >>> from imlp.reference import init
+    >>> network = networks.cnn(width=64, strides=(1, 2, 2), image=(1, 8, 8))
+    >>> prior, model = init(network, dense=False, seed=0), init(network, dense=True, seed=0, lanes=2)
+    >>> mixed = mix(model, prior, [0.5, None])
+    """
+    moves = moves_of(model, alpha, coupling=coupling, layers=layers, biases=biases, head=head)
+    prepare(model, prior, moves)
+    for index in range(model.lanes or 1):
+        move_lane(layer_verbs, model.lane(index), index, prior, moves, step=model.step)
+    return model
 
 
 def evaluate(model: Model, x: Any, y: Any, *, batch: int = 1000) -> tuple[np.ndarray, np.ndarray]:

@@ -9,8 +9,8 @@ noticed and the one before it is taken.
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
-from math import isfinite
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from imlp.errors import RunError
 from imlp.files import make_folder, parse_json, whole_file
 
 KEPT = 2
+LARGEST = 2**31
 SAFETENSORS_TYPES = {"float32": "F32", "float64": "F64", "int64": "I64", "int32": "I32", "uint8": "U8", "bool": "BOOL"}
 NAME = re.compile(r"epoch(\d+)-step(\d+)\.safetensors")
 DAMAGED = (OSError, SafetensorError, ValueError, LookupError, TypeError)  # what reading one raises then
@@ -67,15 +68,20 @@ def found(folder: Path) -> list[Path]:
 
 def newest(folder: Path, warn: Callable[[str], None]) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
     """Arrays and state of the newest checkpoint that is whole, or None if there is none at all."""
-    paths = found(folder)
-    for path in paths:
-        try:
-            return read(path)
-        except DAMAGED as error:
-            warn(f"the checkpoint {path} is damaged ({error}); going back to the one before it")
-    if paths:
+    for arrays, state in whole(folder, warn):
+        return arrays, state
+    if found(folder):
         raise RunError(f"no checkpoint in {folder} is whole", "start the run again: with --again, or in another folder")
     return None
+
+
+def whole(folder: Path, warn: Callable[[str], None]) -> Iterator[tuple[dict[str, np.ndarray], dict[str, Any]]]:
+    """Arrays and state of each checkpoint that is not damaged, the newest first."""
+    for path in found(folder):
+        try:
+            yield read(path)
+        except DAMAGED as error:
+            warn(f"the checkpoint {path} is damaged ({error}); going back to the one before it")
 
 
 def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -83,53 +89,40 @@ def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     with safe_open(path, framework="numpy") as file:
         header = file.metadata() or {}
         arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-    if _digest(arrays, header["state"]) != header["sha256"]:
-        raise ValueError("it does not have the checksum that was written")
-    return arrays, _state(header["state"])
+        if _digest(arrays, header["state"]) != header["sha256"]:
+            raise ValueError("it does not have the checksum that was written")
+        return arrays, state_of(file)
 
 
-def header(folder: Path) -> dict[str, Any] | None:
-    """The state alone of the newest checkpoint that can be read, or None."""
-    for path in found(folder):
-        try:
-            with safe_open(path, framework="numpy") as file:
-                return _state((file.metadata() or {})["state"])
-        except DAMAGED:
-            continue
-    return None
-
-
-def _state(text: str) -> dict[str, Any]:
-    """The state that a header holds; a `ValueError` for what no run writes, for anybody can compute a checksum."""
-    state: dict[str, Any] = parse_json(text)
+def state_of(file: Any) -> dict[str, Any]:
+    """The state in the header of an open file; a `ValueError` for what no run writes."""
+    state: dict[str, Any] = parse_json((file.metadata() or {})["state"])
     if not isinstance(state, dict):
         raise ValueError("its state is not an object")
     image, active = state.get("image", [1, 1, 1]), state.get("active", [])
-    if not _are_whole(image, least=1) or len(image) != 3:
+    if not _are_numbers(image, int, least=1) or len(image) != 3:
         raise ValueError(f"its image is {image!r:.40}")
-    if not _are_whole(active, least=0) or len(set(active)) < len(active):
+    if not _are_numbers(active, int, least=0) or len(set(active)) < len(active):
         raise ValueError(f"its active lanes are {active!r:.40}")
+    for name in ("rows", "stopped", "times"):
+        own = state.get(name, [])
+        if not isinstance(own, list) or not all(isinstance(row, dict) for row in own):
+            raise ValueError(f"its {name} are {own!r:.40}")
     for name, least in (("classes", 1), ("epoch", 0), ("step", 0)):
-        if not _are_whole([state.get(name, least)], least=least):
+        if not _are_numbers([state.get(name, least)], int, least=least):
             raise ValueError(f"its {name} is {state[name]!r:.40}")
-    for name in ("mean", "std"):
+    for name, smallest in (("mean", -LARGEST), ("std", sys.float_info.min)):
         numbers = state.get(name, [1.0] * image[0])
-        if not isinstance(numbers, list) or len(numbers) != image[0] or not all(_is_finite(own) for own in numbers):
+        if not _are_numbers(numbers, int | float, least=smallest) or len(numbers) != image[0]:
             raise ValueError(f"its {name} is {numbers!r:.40}")
-        if name == "std" and min(numbers) <= 0:
-            raise ValueError("its std is not above 0")
     return state
 
 
-def _are_whole(numbers: Any, *, least: int) -> bool:
-    """Whether it is a list of whole numbers from `least` to what an array's side can be."""
-    if not isinstance(numbers, list):
+def _are_numbers(values: Any, kind: Any, *, least: float) -> bool:
+    """Whether it is a list of numbers, none of them below `least` or more than an array's side can be."""
+    if not isinstance(values, list):
         return False
-    return all(isinstance(n, int) and not isinstance(n, bool) and least <= n < 2**31 for n in numbers)
-
-
-def _is_finite(number: Any) -> bool:
-    return isinstance(number, int | float) and not isinstance(number, bool) and isfinite(number)
+    return all(isinstance(n, kind) and not isinstance(n, bool) and least <= n < LARGEST for n in values)
 
 
 def _digest(arrays: Mapping[str, np.ndarray], state: str) -> str:

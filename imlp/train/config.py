@@ -16,23 +16,33 @@ from imlp.augment import AUGMENTATIONS
 from imlp.backend import backend as get_backend
 from imlp.couplings.schedule import alphas_of
 from imlp.couplings.setting import DATA, LANE, MACHINE, TRAINING, from_mapping, setting, with_settings_of
-from imlp.errors import ConfigError, ImlpError, known
+from imlp.errors import BackendError, ConfigError, ImlpError, known
 from imlp.files import is_text, parse_toml, read_bytes, reason, shown
 from imlp.networks import Network
-from imlp.optimizers import OPTIMIZERS, Optimizer
-from imlp.plugins import Outside, imported, is_outside, recalled, without_place
+from imlp.optimizers import OPTIMIZERS, LearningRate, Optimizer
+from imlp.plugins import Outside, imported, is_outside, named_before, without_place
 from imlp.train.lane import Lane, cadences_of, lanes_of, split_cadence
 
 __all__ = ["Config", "Lane", "check_seeds", "combined", "differences", "from_mapping", "read", "recorded", "to_toml"]
 
-MOST = {"epochs": 10_000_000, "batch": 10_000_000, "seed": 10**18, "threads": 1024}  # more must be a mistake
+LIMITS = {  # of numbers: more must be a mistake
+    "epochs": (1, 10_000_000), "batch": (1, 10_000_000), "seed": (0, 10**18), "threads": (0, 1024),
+    "train_size": (1, inf), "test_size": (1, inf), "save_minutes": (0, inf), "validation": (0, inf),
+    "held_out": (0, inf), "mixup": (0, 1000), "label_smoothing": (0, 0.99),
+}  # fmt: skip
+CHOICES = {
+    "augment": AUGMENTATIONS, "labels": ("fine", "coarse"), "backend": ("accel", "reference"),
+    "dtype": ("float32", "float64"), "inputs": ("standardised", "unit"), "products": ("full", "bfloat16"),
+    "optimizer": tuple(OPTIMIZERS), "shift": ("none", "end", "epoch"),
+}  # fmt: skip
 MOST_SEEDS = 10_000
 WIDEST, DEEPEST_NETWORK = 1_000_000, 1000  # of the network's options
+RECIPES = Path(__file__).with_name("recipes")
 ALONE = "none"  # as alpha: no lanes, the prior alone
 
 
 @dataclass(frozen=True)
-@with_settings_of(*OPTIMIZERS.values())
+@with_settings_of(LearningRate, *OPTIMIZERS.values())
 class Config:
     """Everything that determines a run, and a few settings of the machine that it runs on."""
 
@@ -57,6 +67,15 @@ class Config:
     )
     crop_area: str = setting("0.08,1", "Smallest and largest share of the area that resized cuts out.", DATA)
     crop_aspect: str = setting("3/4,4/3", "Smallest and largest width over height that resized cuts out.", DATA)
+    mixup: float = setting(
+        0.0,
+        "Mix each image and its label with another one of the batch, by a share from Beta(A, A); 0: none.",
+        DATA,
+        is_later=True,
+    )
+    label_smoothing: float = setting(
+        0.0, "The share of each label that is spread evenly over all classes.", TRAINING, is_later=True
+    )
     inputs: str = setting(
         "standardised", "standardised (mean 0, deviation 1 by channel), or unit: pixels from 0 to 1.", DATA
     )
@@ -74,16 +93,24 @@ class Config:
     )
     epochs: int = setting(None, "Passes over the images. Default: 10 for shapes, otherwise the paper's 100.", TRAINING)
     batch: int = setting(128, "Images per step.", TRAINING)
-    optimizer: str = setting("adam", f"The optimizer: {' or '.join(OPTIMIZERS)}.", TRAINING)
-    lr: float = setting(None, "Its learning rate. Default: 3e-4 for shapes, otherwise the paper's 1e-4.", TRAINING)
+    optimizer: str = setting("adam", f"The optimizer: {', '.join(OPTIMIZERS)}.", TRAINING)
+    lr: float = setting(
+        None, "Its learning rate. Default: 3e-4 for shapes, otherwise the paper's 1e-4; 0.01 with sgd.", TRAINING
+    )
     seed: int = setting(0, "Draws the weights, the order of the images, crops and flips.", TRAINING)
+    shift: str = setting(
+        "none",
+        "The shift meter, how much one pixel changes what is computed: none, end (of the run), epoch (after each).",
+        TRAINING,
+        changes_result=False,
+    )
     lanes: tuple[Lane, ...] = setting((Lane(),), "The I-MLPs, all beside one prior.", LANE)
     backend: str = setting("accel", "accel (PyTorch) or reference (NumPy, float64, to learn from).", MACHINE)
     dtype: str = setting("float32", "float32 or float64. The reference always computes in float64.", MACHINE)
     products: str = setting(
         "full",
         "bfloat16: multiply the matrices of dense layers in bfloat16, which is faster where the processor or GPU has "
-        "it; weights stay in dtype. For the networks of imlp, not for PyTorch models.",
+        "it; weights stay in dtype.",
         MACHINE,
     )
     device: str = setting(
@@ -98,7 +125,8 @@ class Config:
     save_minutes: float = setting(10.0, "Minutes between checkpoints within an epoch.", MACHINE, changes_result=False)
     keep_moments: bool = setting(
         False,
-        "Keep Adam's moments when a run has ended (three times the disk space), so that train --resume can add epochs.",
+        "Keep the optimizer's state when a run has ended (up to three times the space), so that train --resume can add "
+        "epochs.",
         MACHINE,
         changes_result=False,
     )
@@ -115,32 +143,28 @@ class Config:
             raise ConfigError(f"options is {self.options!r}", "give a table of the network's options") from None
         object.__setattr__(self, "options", tuple(pair for pair in pairs if pair[1] is not None))
         for name, value in self.options:
+            largest = DEEPEST_NETWORK if name == "depth" else WIDEST
             numbers = [n for n in (value if isinstance(value, tuple) else (value,)) if isinstance(n, int | float)]
-            if any(not abs(n) <= (DEEPEST_NETWORK if name == "depth" else WIDEST) for n in numbers):
-                most = DEEPEST_NETWORK if name == "depth" else WIDEST
-                raise ConfigError(f"{name} is {value!r:.40}", f"give numbers of at most {most:,}")
+            if any(not abs(n) <= largest for n in numbers):
+                raise ConfigError(f"{name} is {value!r:.40}", f"give numbers of at most {largest:,}")
         image = dict(self.options).get("image", (1, 1, 1))
         if not (isinstance(image, tuple) and len(image) == 3 and all(isinstance(size, int) for size in image)):
             raise ConfigError(f"image is {image!r}", "give [channels, height, width]")
         if not is_outside(self.network):
-            known(self.network, networks.NETWORKS, "network")
+            networks.check_name(self.network)
             object.__setattr__(self, "source", None)
         elif self.source is None:  # named by the user, and not read from the folder of a run
             object.__setattr__(self, "source", imported(self.network).digest)
         for name, value in (("epochs", 10), ("lr", 3e-4)) if self.data == "shapes" else (("epochs", 100), ("lr", 1e-4)):
+            value = OPTIMIZERS["sgd"].lr if name == "lr" and self.optimizer == "sgd" else value
             object.__setattr__(self, name, value if getattr(self, name) is None else getattr(self, name))
-        least = {"epochs": 1, "batch": 1, "train_size": 1, "test_size": 1, "seed": 0, "threads": 0, "save_minutes": 0}
-        least |= {"validation": 0, "held_out": 0}
-        for name, smallest in least.items():
+        for name, (least, most) in LIMITS.items():
             value = getattr(self, name)
-            if value is not None and not value >= smallest:
-                raise ConfigError(f"{name} is {value!r}", f"give at least {smallest}")
-            if value is not None and value > MOST.get(name, inf):
-                raise ConfigError(f"{name} is too large", f"give at most {MOST[name]:,}")
-        choices = {"augment": AUGMENTATIONS, "labels": ("fine", "coarse"), "backend": ("accel", "reference")}
-        choices |= {"dtype": ("float32", "float64"), "inputs": ("standardised", "unit")}
-        choices |= {"products": ("full", "bfloat16"), "optimizer": tuple(OPTIMIZERS)}
-        for name, allowed in choices.items():
+            if value is not None and not value >= least:
+                raise ConfigError(f"{name} is {value!r}", f"give at least {least}")
+            if value is not None and value > most:
+                raise ConfigError(f"{name} is too large", f"give at most {most:,}")
+        for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise ConfigError(f"{name} is {getattr(self, name)!r}", f"use {' or '.join(allowed)}")
         if self.products == "bfloat16" and (self.backend, self.dtype) != ("accel", "float32"):
@@ -148,7 +172,8 @@ class Config:
             raise ConfigError(f"products is bfloat16 with {own}", "use it with the backend accel and dtype float32")
         _range("crop_area", self.crop_area, largest=1.0)
         _range("crop_aspect", self.crop_aspect)
-        _ = self.optimizer_settings  # which checks them
+        _ = self.optimizer_settings, self.learning_rate(1)  # which check them
+        self._refuse_settings_of_other_optimizers()
         if dict(self.options).get("interpolated") == ():
             remedy = "name at least one layer; a plain MLP is alpha 0"
             raise ConfigError("interpolated is an empty list: no layer would ever be mixed", remedy)
@@ -156,11 +181,27 @@ class Config:
             if not is_text(text):
                 raise ConfigError(f"{name} is {text!r:.60}, which is not UTF-8", "rename it")
 
+    def _refuse_settings_of_other_optimizers(self) -> None:
+        fields = {name: {f.name: f for f in dataclasses.fields(kind)} for name, kind in OPTIMIZERS.items()}
+        for owner, own in fields.items():
+            for name in own.keys() - fields[self.optimizer].keys():
+                if getattr(self, name) != own[name].default:
+                    remedy = f"leave it out, or add --optimizer {owner}"
+                    raise ConfigError(f"{name} is for the optimizer {owner}, not {self.optimizer}", remedy)
+
+    def learning_rate(self, steps: int) -> LearningRate:
+        """The learning rate of each step, where an epoch has so many."""
+        return LearningRate(**self._own(LearningRate), lr=self.lr, epochs=self.epochs, steps=steps)
+
     @cached_property
     def optimizer_settings(self) -> Optimizer:
         """The optimizer with its settings, as the backends take it."""
         kind = OPTIMIZERS[self.optimizer]
-        return kind(**{f.name: getattr(self, f.name) for f in dataclasses.fields(kind)})
+        return kind(**self._own(kind))
+
+    def _own(self, kind: type) -> dict[str, Any]:
+        """The settings that it has of another class."""
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(kind) if f.metadata}
 
     @property
     def machine_settings(self) -> dict[str, Any]:
@@ -177,7 +218,7 @@ class Config:
         given = {"image": image, "classes": classes}
         options = {**{name: value for name, value in given.items() if value is not None}, **dict(self.options)}
         if self.source is not None:
-            found = recalled(self.network, self.source)
+            found = named_before(self.network, self.source)
             network = networks.from_outside(found, **options)
             if network is None:
                 return self._make_module(found, image or (3, 32, 32), classes)
@@ -203,12 +244,14 @@ class Config:
 
     def _make_module(self, found: Outside, image: tuple[int, int, int], classes: int | None) -> Network:
         get_backend("accel")  # it names what is missing
-        if self.products != "full":
-            raise ConfigError(f"products is {self.products} with a PyTorch model", "leave it out")
-        from imlp.train.module_network import module_network
+        if self.compile:
+            raise BackendError("the step of a PyTorch model is not compiled", "leave out --compile")
+        from imlp.train.modules import module_network
 
-        reference = f"{found.place}:{found.name}"
-        network: Any = module_network(reference, image, classes, self.options, self.densify)
+        name = f"{found.place}:{found.name}"
+        network: Any = module_network(name, found.digest, tuple(image), classes, self.options, self.densify)
+        if self.backend != "accel":
+            raise ConfigError(f"backend is {self.backend!r}, but {self.network} is a PyTorch model", "use accel")
         if classes is not None and network.classes < classes:
             problem = f"{self.network} has {network.classes} outputs, but the data have {classes} classes"
             raise ConfigError(problem, f"give it as many: --options num_classes={classes}")
@@ -245,11 +288,19 @@ class Config:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property
+    def deciding(self) -> dict[str, Any]:
+        """The settings that determine the result; without those that are later than some records, at their defaults."""
+        return {
+            f.name: getattr(self, f.name)
+            for f in dataclasses.fields(self)
+            if f.metadata["changes_result"] and not (f.metadata["is_later"] and getattr(self, f.name) == f.default)
+        }
+
+    @property
     def _determining(self) -> dict[str, Any]:
         """What determines the result, as it is compared."""
-        settings = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.metadata["changes_result"]}
         lanes = [lane.identity for lane in self.lanes]
-        return settings | {"network": without_place(self.network), "lanes": lanes}
+        return self.deciding | {"network": without_place(self.network), "lanes": lanes}
 
 
 def recorded(values: Mapping[str, Any]) -> Config:
@@ -267,10 +318,10 @@ def _recorded_lanes(lanes: Iterable[Any]) -> list[Any]:
 
 
 def check_seeds(seeds: int) -> int:
-    """The number of seeds, if it is one that somebody could mean: every seed is a run of its own."""
+    """The number of seeds, if it is one that somebody could mean: every seed is a separate run."""
     if not 1 <= seeds <= MOST_SEEDS:
         problem = f"seeds is {seeds}" if seeds < 1 else f"there are more than {MOST_SEEDS:,} seeds"
-        raise ConfigError(problem, f"give 1 to {MOST_SEEDS:,}: each seed is a run of its own")
+        raise ConfigError(problem, f"give 1 to {MOST_SEEDS:,}: each seed is a separate run")
     return seeds
 
 
@@ -286,12 +337,25 @@ def read(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not TOML: {error}", "see config.toml of any run for an example") from error
 
 
+def with_recipe(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings over those of the recipe that they name, a file beside this one; as they are if they name none.
+
+    >>> with_recipe({"recipe": "paper", "lr": 0.1})["lr"]
+    0.1
+    """
+    own = dict(values)
+    if "recipe" not in own:
+        return own
+    names = sorted(path.stem for path in RECIPES.glob("*.toml"))
+    return {**read(RECIPES / f"{known(str(own.pop('recipe')), names, 'recipe')}.toml"), **own}
+
+
 def combined(values: Mapping[str, Any], settings: Mapping[str, Any]) -> Config:
     """The settings of a file with others over them.
 
     `options` are joined. Settings of a lane go to every lane; `alpha`, one text or several, replaces the lanes.
     """
-    own, merged = dict(settings), dict(values)
+    own, merged = with_recipe(settings), with_recipe(values)
     if "network" in own:
         merged.pop("source", None)
     lane = {f.name: own.pop(f.name) for f in dataclasses.fields(Lane) if f.name in own}
@@ -304,13 +368,11 @@ def combined(values: Mapping[str, Any], settings: Mapping[str, Any]) -> Config:
     there = merged.get("lanes")
     if there is None or "alpha" in lane:
         merged["lanes"] = _listed(lane.pop("alpha", None), **lane)
-    elif lane:
+    elif lane or isinstance(there, list | tuple):
         if "coupling" in lane:
             lane["coupling_source"] = None
         each = _recorded_lanes(there if isinstance(there, list | tuple) else [there])
         merged["lanes"] = [{**one, **lane} if isinstance(one, Mapping) else one for one in each]
-    elif isinstance(there, list | tuple):
-        merged["lanes"] = _recorded_lanes(there)
     config: Config = from_mapping(Config, merged)
     return config
 
@@ -354,8 +416,8 @@ def differences(one: Config, other: Config) -> list[str]:
     there, here = one._determining, other._determining
     return [
         f"{name}: {_shown(getattr(one, name))} there, {_shown(getattr(other, name))} here"
-        for name in there
-        if there[name] != here[name]
+        for name in {**there, **here}
+        if there.get(name) != here.get(name)
     ]
 
 

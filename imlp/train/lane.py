@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from imlp.couplings import COUPLINGS, Branch, Branching, Coupling, Mixing, Replacing, class_of, recalled_class
-from imlp.couplings.schedule import Alpha, Schedule, alphas_of, shortened
+from imlp.couplings import COUPLINGS, Branch, Branching, Coupling, Mixing, Replacing, class_of
+from imlp.couplings.schedule import Alpha, Schedule, alphas_of
 from imlp.couplings.setting import from_mapping, setting, with_settings_of
 from imlp.errors import ConfigError
 from imlp.networks import Network, check_layers
@@ -25,12 +25,14 @@ class Lane:
 
     alpha: str = setting(
         None,
-        "How far W moves towards the prior: 0.5, decay:0.5:2, end:0.5, once:10:1, list:0.5:0.4:0.3, or NAME=... by "
-        "layer. Default 0.5.",
+        "How far W moves towards the prior; may be repeated: 0.5, a list 0,0.01,1, a range 1e-4..1:9log (or :9lin), "
+        "decay:0.5:2, end:0.5, once:10:1, list:0.5:0.4:0.3, rate:R for min(1, R x learning rate x steps in between), "
+        "NAME=... by layer; each may end with its cadence: 0.01@epoch. Default 0.5; of sweep 0,1e-4..1:9log.",
     )
     every: str = setting(
         None,
-        "How often: step, epoch (the paper's algorithm 1), or a number of steps. Default: step, but epoch with add.",
+        "How often: step, epoch (the paper's algorithm 1), a number of steps; or a list: epoch,step. Default: step, "
+        "but epoch with --coupling add.",
     )
     coupling: str = setting("interpolate", f"{FORMULAS}. Or a class of your own: FILE.py:Class.")
     coupling_source: str | None = setting(None, "SHA-256 of the source file of a coupling from outside the package.")
@@ -40,7 +42,7 @@ class Lane:
     layers: tuple[str, ...] = setting((), "Which layers, instead of all those that the network interpolates.")
     biases: bool = setting(True, "Mix the biases as well.")
     head: bool = setting(False, "Mix the head as well, which the paper does not.")
-    moments: str = setting("keep", "Adam's moments of a layer that was mixed: keep, or zero (Adam starts again).")
+    moments: str = setting("keep", "Adam's moments (sgd's velocity) of a layer that was mixed: keep, or zero.")
 
     def __post_init__(self) -> None:
         if not is_outside(self.coupling):
@@ -64,7 +66,7 @@ class Lane:
         usual = self.rule.every if isinstance(self.rule, Mixing) and self.is_mixed_repeatedly else "epoch"
         self._set(every=usual if self.every is None else str(self.every))
         if self.every not in ("epoch", "step") and not re.fullmatch("0*[1-9][0-9]{0,8}", self.every):
-            raise ConfigError(f"every is {shortened(self.every)}", "use epoch, step, or a whole number of steps from 1")
+            raise ConfigError(f"every is {self.every!r:.80}", "use epoch, step, or a whole number of steps from 1")
         for alpha in self.knobs:
             if alpha.mixes_once and self.every != "epoch":
                 problem = f"alpha {alpha.mixes_once}:... mixes once, but every is {self.every!r}"
@@ -92,9 +94,7 @@ class Lane:
 
     @property
     def _kind(self) -> type[Coupling]:
-        if self.coupling_source is None:
-            return class_of(self.coupling)
-        return recalled_class(self.coupling, self.coupling_source)
+        return class_of(self.coupling, self.coupling_source)
 
     @cached_property
     def rule(self) -> Coupling:
@@ -209,7 +209,7 @@ def cadences_of(text: str) -> list[str]:
     """`epoch,step` as a list, each once."""
     listed = [own.strip() for own in text.split(",")]
     if len(set(listed)) < len(listed):
-        raise ConfigError(f"every is {shortened(text)}", "name each cadence once")
+        raise ConfigError(f"every is {text!r:.80}", "name each cadence once")
     return listed
 
 

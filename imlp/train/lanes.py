@@ -5,55 +5,52 @@ from collections.abc import Iterable
 
 from imlp.couplings import Branch, Mixing, Move, Moves
 from imlp.networks import Network
+from imlp.optimizers import LearningRate
 from imlp.train.config import Config, Lane, differences
 
 
 class LaneInterpolation:
     """Decides which lanes are due, and what is done to their layers."""
 
-    def __init__(self, network: Network, lanes: Iterable[Lane], epochs: int):
-        self.lanes, self.epochs = tuple(lanes), epochs
+    def __init__(self, network: Network, lanes: Iterable[Lane], rate: LearningRate):
+        self.lanes, self.rate, epochs = tuple(lanes), rate, rate.epochs
         self.schedules = [lane.schedules(network) for lane in self.lanes]
         self.branches = [lane.branch(network) for lane in self.lanes]
         self.wakes = [lane.wakes_after(epochs) for lane in self.lanes]
 
-    def alphas(self, lane: int, epoch: int, knob: int = 0) -> dict[str, float]:
-        """Alpha of each layer that the lane interpolates in this epoch; nothing for a lane that rests."""
-        found = {layer: schedule.at(epoch, self.epochs) for layer, schedule in self.schedules[lane][knob].items()}
-        return {layer: alpha for layer, alpha in found.items() if alpha is not None}
+    def alphas(self, lane: int, epoch: int, step: int | None = None) -> dict[str, dict[str, float]]:
+        """By knob (`alpha`; the coupling `self` has `alpha_sharing` too), alpha of each layer mixed in the epoch.
 
-    def by_knob(self, lane: int, epoch: int) -> dict[str, dict[str, float]]:
-        """The same for each knob of the lane's coupling by name: `alpha`, and of `self` `alpha_sharing`."""
-        rule = self.lanes[lane].rule
+        `step` of the whole run, counted from 1, is that which was taken last: unless given, the last of the epoch.
+        """
+        rule, every = self.lanes[lane].rule, self.lanes[lane].steps or self.rate.steps
+        moved = every * self.rate.at((step or (epoch + 1) * self.rate.steps) - 1)
         names = rule.knobs if isinstance(rule, Mixing) else ("alpha",)
-        return {name: self.alphas(lane, epoch, knob) for knob, name in enumerate(names)}
-
-    def awake(self, epoch: int) -> list[int]:
-        """The lanes that train in this epoch, counted from 0, unless they have stopped."""
-        return [lane for lane, wakes in enumerate(self.wakes) if wakes <= epoch]
+        found: dict[str, dict[str, float]] = {}
+        for name, schedules in zip(names, self.schedules[lane], strict=True):
+            at = {layer: schedule.at(epoch, self.rate.epochs, moved) for layer, schedule in schedules.items()}
+            found[name] = {layer: alpha for layer, alpha in at.items() if alpha is not None}
+        return found
 
     def branches_of(self, lanes: Iterable[int]) -> tuple[Branch | None, ...]:
         """How these lanes compute their layers; nothing if each does it as it is."""
         return tuple(self.branches[lane] for lane in lanes) if any(self.branches) else ()
 
-    def due_after_step(self, active: list[int], step: int) -> list[int]:
-        """The lanes that are interpolated after step `step` of the whole run, counted from 1."""
-        return [lane for lane in active if (every := self.lanes[lane].steps) is not None and step % every == 0]
+    def after_step(self, active: list[int], epoch: int, step: int) -> Moves:
+        """What is done to the layers of the active lanes after a step of the whole run, counted from 1."""
+        due = [lane for lane in active if (every := self.lanes[lane].steps) is not None and step % every == 0]
+        return self._moves(active, due, epoch, step)
 
-    def due_after_epoch(self, active: list[int], epoch: int) -> list[int]:
-        """The lanes that are interpolated after the epoch, and whose alpha then moves something."""
-        return [
-            lane
-            for lane in active
-            if self.lanes[lane].steps is None
-            and any(any(alphas.values()) for alphas in self.by_knob(lane, epoch).values())
-        ]
+    def after_epoch(self, active: list[int], epoch: int) -> Moves:
+        """The same after an epoch, for the lanes whose alpha then moves something."""
+        once = [lane for lane in active if self.lanes[lane].steps is None]
+        due = [lane for lane in once if any(any(own.values()) for own in self.alphas(lane, epoch).values())]
+        return self._moves(active, due, epoch)
 
-    def moves(self, active: list[int], due: list[int], epoch: int) -> Moves:
-        """What is done to each layer of the lanes that are due; `active` names the lanes of the stack."""
+    def _moves(self, active: list[int], due: list[int], epoch: int, step: int | None = None) -> Moves:
         found: dict[str, list[Move | None]] = {}
         for lane in due:
-            own, knobs = self.lanes[lane], [*self.by_knob(lane, epoch).values()]
+            own, knobs = self.lanes[lane], [*self.alphas(lane, epoch, step).values()]
             assert isinstance(own.rule, Mixing)
             for layer in dict.fromkeys(layer for alphas in knobs for layer in alphas):
                 alphas = tuple(alphas.get(layer, 0.0) for alphas in knobs)
@@ -67,8 +64,10 @@ def extends(config: Config, earlier: Config, network: Network) -> bool:
     longer = earlier.epochs < config.epochs
     if not longer or differences(dataclasses.replace(earlier, epochs=config.epochs), config):
         return False
-    before = LaneInterpolation(network, earlier.lanes, earlier.epochs)
-    now = LaneInterpolation(network, config.lanes, config.epochs)
+    if config.learning_rate(1).depends_on_length:
+        return False
+    before = LaneInterpolation(network, earlier.lanes, earlier.learning_rate(1))
+    now = LaneInterpolation(network, config.lanes, config.learning_rate(1))
     lanes, epochs = range(len(earlier.lanes)), range(earlier.epochs)
-    same = (before.by_knob(lane, epoch) == now.by_knob(lane, epoch) for lane in lanes for epoch in epochs)
+    same = (before.alphas(lane, epoch) == now.alphas(lane, epoch) for lane in lanes for epoch in epochs)
     return before.wakes == now.wakes and all(same)

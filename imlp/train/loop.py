@@ -18,15 +18,16 @@ import numpy as np
 from imlp import machine
 from imlp.backend import backend as get_backend
 from imlp.data import Dataset
-from imlp.errors import ConfigError, NonFiniteError, RunError
+from imlp.errors import NonFiniteError, RunError
 from imlp.model import not_finite
 from imlp.train import checkpoint, metrics
 from imlp.train.callbacks import Callback, Row
 from imlp.train.config import Config
-from imlp.train.images import PlacedImages
+from imlp.train.images import PlacedImages, Score
 from imlp.train.lanes import LaneInterpolation, extends
-from imlp.train.run_folder import RunFolder
-from imlp.train.state import State, StateFactory, all_finite, part
+from imlp.train.run_folder import RunFolder, locked
+from imlp.train.shift import measure_shift
+from imlp.train.state import MODELS, State, StateFactory, all_finite, part
 
 QUICK = 1.0  # seconds: a checkpoint that takes less is written after every epoch,
 SAVING = 0.1  # one that takes more only as often as to take at most this share of the time
@@ -46,26 +47,20 @@ class Trainer:
     def __init__(self, config: Config, data: Dataset, folder: Path, callbacks: Sequence[Callback] = ()):
         self.config, self.data, self.folder, self.callbacks = config, data, folder, list(callbacks)
         self.network = config.make_network(data.image, data.n_classes)
-        self.interpolation = LaneInterpolation(self.network, config.lanes, config.epochs)
+        self.steps = -(-len(data.x) // config.batch)
+        self.rate = config.learning_rate(self.steps)
+        self.interpolation = LaneInterpolation(self.network, config.lanes, self.rate)
         self.backend = get_backend(config.backend)
-        if self.network.is_module:
-            if config.backend != "accel":
-                problem = f"backend is {config.backend!r}, but {config.network} is a PyTorch model"
-                raise ConfigError(problem, "use accel")
-            from imlp.train import modules
-
-            self.backend = modules
         self.device = machine.device(config.backend, config.device, config.dtype)
         self.dtype = "float64" if config.backend == "reference" else config.dtype
         place = {"device": self.device, "dtype": self.dtype}
         self.states = StateFactory(config, self.network, self.backend, self.interpolation, **place)
         self.files = RunFolder(folder)
-        self.steps = -(-len(data.x) // config.batch)
         self.stop_requested: str | None = None  # set by a signal's handler; looked at after each step
 
     def run(self, *, resume: bool = False, again: bool = False) -> dict[str, Any]:
         """Train to the end and write `result.json`; `resume` continues the run in the folder, `again` deletes it."""
-        with self.files.locked(), self.on_this_machine():
+        with locked(self.folder), self.on_this_machine():
             if again:
                 self.files.delete()
             self.files.refuse_links()
@@ -83,7 +78,7 @@ class Trainer:
             return result
 
     def finished(self) -> dict[str, Any] | None:
-        """The result of this very run on these very data, if it is in the folder."""
+        """This run's result, if it is in the folder and the data are the same."""
         return self.files.result_of(self.config, self.data.digest)
 
     def memory(self) -> machine.Memory:
@@ -116,7 +111,8 @@ class Trainer:
 
     def place_images(self) -> None:
         """Put the images where the run computes."""
-        self.images = PlacedImages(self.config, self.data, self.backend, device=self.device, dtype=self.dtype)
+        place: dict[str, Any] = {"device": self.device, "dtype": self.dtype}
+        self.images = PlacedImages(self.config, self.data, self.backend, classes=self.network.classes, **place)
 
     # Starting, resuming, saving
 
@@ -196,13 +192,12 @@ class Trainer:
         """One batch for the prior and for all lanes, with the interpolation that is due after it."""
         state, config = self.state, self.config
         x, y = self.images.train_batch(batch, state.epoch, state.step)
-        settings: dict[str, Any] = {"compile": config.compile, "check": self._check_finite}
-        settings["optimizer"] = config.optimizer_settings
-        losses = [self._step_of_prior(x, y, settings)]
         step = state.epoch * self.steps + state.step + 1
+        settings: dict[str, Any] = {"compile": config.compile, "check": self._check_finite}
+        settings["optimizer"] = dataclasses.replace(config.optimizer_settings, lr=self.rate.at(step - 1))
+        losses = [self._step_of_prior(x, y, settings)]
         while state.lanes is not None:
-            due = self.interpolation.due_after_step(state.active, step)
-            moves = self.interpolation.moves(state.active, due, state.epoch)
+            moves = self.interpolation.after_step(state.active, state.epoch, step)
             try:
                 losses.append(self.backend.train_step(state.lanes, x, y, **settings, prior=state.prior, moves=moves))
                 break
@@ -225,55 +220,43 @@ class Trainer:
 
     def _close_epoch(self) -> tuple[list[Row], dict[str, float]]:
         """Evaluate, interpolate, evaluate again, measure the bias; the rows of the epoch and where the time went."""
-        state, test_scores = self.state, self.images.test_scores
-        clock = [time.monotonic()]
-        due = self.interpolation.due_after_epoch(state.active, state.epoch)
-        scores = dict(zip(self._names(due), test_scores([state.prior, state.lanes if due else None]), strict=True))
-        if "prior" in scores and not np.isfinite(scores["prior"][1]).all():
+        state, clock = self.state, [time.monotonic()]
+        moves = self.interpolation.after_epoch(state.active, state.epoch)
+        before = self.images.scores(state, of=MODELS if moves else ("prior",))
+        if "prior" in before and not np.isfinite(before["prior"].loss):
             raise self._prior_failed(f"test loss is not finite after epoch {state.epoch + 1}")
-        before = dict(zip(state.active, scores["lanes"][0], strict=True)) if "lanes" in scores else {}
         clock.append(time.monotonic())
-        if due and state.lanes is not None:
-            moves = self.interpolation.moves(state.active, due, state.epoch)
+        if moves and state.lanes is not None:
             self.backend.mix(state.lanes, state.prior, moves)
-        waking = self.states.wake(state)
-        if due:
+        self.states.wake(state)
+        if moves:
             self._refuse_non_finite_weights()
         clock.append(time.monotonic())
-        after = self._evaluate_lanes()
-        held_out = self.images.validation_scores([state.prior, state.lanes])
+        test = self._evaluate_lanes() | {key: score for key, score in before.items() if key == "prior"}
+        held_out = self.images.scores(state, on="validation")
         clock.append(time.monotonic())
         bias = metrics.measure_bias(self.backend, self.network, state.prior, state.lanes)
+        last = state.epoch + 1 == self.config.epochs
+        metered = self.config.shift == "epoch" or (self.config.shift == "end" and last)
+        shift = measure_shift(self.images, state) if metered else {}
         clock.append(time.monotonic())
 
-        sums = [np.atleast_1d(self.backend.to_numpy(total)) / len(self.data.x) for total in state.losses]
-        train_losses = [float(value) for own in sums for value in own]
-        for lane in set(waking) & set(state.active):  # they are the prior
-            train_losses[1 + state.active.index(lane)] = train_losses[0]
-        test: dict[int | str, tuple[Any, Any]] = after
-        if "prior" in scores:
-            test["prior"] = (scores["prior"][0][0], scores["prior"][1][0])
-        found = metrics.EpochScores(train_losses, test, before, held_out, bias)
-        rows = metrics.rows(self.config, self.interpolation, state, found, len(self.data.x_test))
+        sums = np.concatenate([np.atleast_1d(self.backend.to_numpy(total)) for total in state.losses])
+        train_losses = dict(zip(["prior", *state.active], (sums / len(self.data.x)).tolist(), strict=True))
+        scores: dict[str, Any] = {"train_losses": train_losses, "test": test, "before": before, "held_out": held_out}
+        rows = metrics.rows(self.config, self.interpolation, state, **scores, bias=bias, shift=shift)
         names = ("evaluate", "mix", "evaluate", "meter")
         spent = dict.fromkeys(names, 0.0)
         for name, (start, end) in zip(names, pairwise(clock), strict=True):
             spent[name] += end - start
         return rows, spent
 
-    def _names(self, due: list[int]) -> list[str]:
-        """What is evaluated before the interpolation: the prior, and the lanes if any of them is due."""
-        own = {"prior": self.state.prior is not None, "lanes": bool(due) and self.state.lanes is not None}
-        return [name for name, there in own.items() if there]
-
-    def _evaluate_lanes(self) -> dict[int | str, tuple[Any, Any]]:
-        """Correct answers and summed losses by lane; lanes whose test loss is not finite are stopped."""
-        state = self.state
-        found = [pair for scores in self.images.test_scores([state.lanes]) for pair in zip(*scores, strict=True)]
-        by_lane: dict[int | str, tuple[Any, Any]] = dict(zip(state.active, found, strict=True))
-        wrong = {index: "the test loss" for index, (_, loss) in enumerate(found) if not np.isfinite(loss)}
-        self._stop_lanes(wrong, self.steps, f"its test loss is not finite after epoch {state.epoch + 1}")
-        return by_lane
+    def _evaluate_lanes(self) -> dict[int | str, Score]:
+        """The lanes on the test images; those whose loss is not finite are stopped."""
+        scores = self.images.scores(self.state, of=("lanes",))
+        wrong = {n: "the test loss" for n, score in enumerate(scores.values()) if not np.isfinite(score.loss)}
+        self._stop_lanes(wrong, self.steps, f"its test loss is not finite after epoch {self.state.epoch + 1}")
+        return scores
 
     # Numbers that are not finite, and lanes that leave
 

@@ -1,6 +1,6 @@
 """What a run reports: the rows of `metrics.jsonl`, and `result.json` at its end."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 from imlp.data import Dataset
@@ -8,6 +8,7 @@ from imlp.model import Model
 from imlp.networks import Network
 from imlp.train.callbacks import Row
 from imlp.train.config import Config
+from imlp.train.images import Score
 from imlp.train.lanes import LaneInterpolation
 from imlp.train.state import State
 
@@ -27,45 +28,43 @@ def measure_bias(
     return found
 
 
-@dataclass(frozen=True)
-class EpochScores:
-    """What came of an epoch: lists have the prior first, then each active lane."""
+def rows(
+    config: Config,
+    interpolation: LaneInterpolation,
+    state: State,
+    *,
+    train_losses: Mapping[int | str, float],
+    test: Mapping[int | str, Score],
+    before: Mapping[int | str, Score],
+    held_out: Mapping[int | str, Score],
+    bias: Mapping[str, Mapping[str, list[float]]],
+    shift: Mapping[int | str, Mapping[str, float]],
+) -> list[Row]:
+    """The rows of the epoch that ends: the prior's, if there is one, then one per active lane.
 
-    train_losses: list[float]
-    test: dict[int | str, tuple[Any, Any]]  # correct answers and summed losses, by lane and of the "prior"
-    before: dict[int, Any]  # correct answers before the interpolation, of lanes that may differ then
-    held_out: list[dict[str, float]]  # the columns for the images held out, if there are any
-    bias: dict[str, dict[str, list[float]]]  # as `measure_bias` returns it
-
-
-def rows(config: Config, interpolation: LaneInterpolation, state: State, scores: EpochScores, n_test: int) -> list[Row]:
-    """The rows of the epoch that ends: the prior's, if there is one, then one per active lane."""
-    common, found = {"epoch": state.epoch + 1}, []
-    held_out = scores.held_out if "prior" in scores.test else [{}, *scores.held_out]
-    if "prior" in scores.test:
-        correct, loss = scores.test["prior"]
-        found.append({
-            **common, "lane": "prior", "name": "prior", "train_loss": scores.train_losses[0],
-            "test_accuracy": float(correct / n_test), "test_loss": float(loss / n_test), **held_out[0],
-        })  # fmt: skip
-    for index, lane in enumerate(state.active):
-        correct, loss = scores.test[lane]
-        bias = {layer: {key: of[index] for key, of in own.items()} for layer, own in scores.bias.items()}
-        found.append({
-            **common, "lane": lane, "name": config.lanes[lane].title,
-            **_alphas(interpolation, lane, state.epoch),
-            "train_loss": scores.train_losses[1 + index],
-            "test_accuracy_before": float(scores.before.get(lane, correct) / n_test),
-            "test_accuracy": float(correct / n_test), "test_loss": float(loss / n_test),
-            **held_out[1 + index], "bias": bias,
-        })  # fmt: skip
+    `before` has the lanes that may differ before the interpolation, `held_out` is empty if no images are,
+    `shift` if that meter was not asked for.
+    """
+    found = []
+    keys: list[Any] = [*(key for key in test if key == "prior"), *state.active]
+    for key in keys:
+        row: Row = {"epoch": state.epoch + 1, "lane": key, "name": "prior"}
+        if key != "prior":
+            row["name"] = config.lanes[key].title
+            knobs = interpolation.alphas(key, state.epoch)  # a second one is shown where it is not as the first
+            row |= {name: own for name, own in knobs.items() if name == "alpha" or own != knobs["alpha"]}
+        row["train_loss"] = train_losses[key]
+        if key != "prior":
+            row["test_accuracy_before"] = before.get(key, test[key]).accuracy
+        row |= {"test_accuracy": test[key].accuracy, "test_loss": test[key].loss}
+        if key in held_out:
+            row |= {"validation_accuracy": held_out[key].accuracy, "validation_loss": held_out[key].loss}
+        row |= shift.get(key, {})
+        if key != "prior":
+            index = state.active.index(key)
+            row["bias"] = {layer: {name: of[index] for name, of in own.items()} for layer, own in bias.items()}
+        found.append(row)
     return found
-
-
-def _alphas(interpolation: LaneInterpolation, lane: int, epoch: int) -> dict[str, Any]:
-    """The alphas of its layers by knob; a second knob only where it is not as the first."""
-    knobs = interpolation.by_knob(lane, epoch)
-    return {name: own for name, own in knobs.items() if name == "alpha" or own != knobs["alpha"]}
 
 
 def result(config: Config, network: Network, data: Dataset, state: State) -> dict[str, Any]:

@@ -1,284 +1,360 @@
-"""The verbs of a backend for pairs of PyTorch modules, so that the trainer can train any model.
+"""PyTorch models of others in the trainer: a `ModuleNetwork` answers as a network does, and computes for accel.
 
-A `Model` holds the numbers, each lane along a leading axis; the modules are only called with them. Autograd computes
-the gradients and torch's fused kernel takes the steps of Adam. Each lane is computed as if it were alone, and the
-random numbers of a step (dropout) depend on the seed and the step only: a run resumes exactly.
+The modules kept here are skeletons: their parameters and buffers have shapes but no numbers. Those are in a `Model`,
+like those of the networks that imlp describes itself, and are put into a skeleton for the time of a call. Autograd
+computes the gradients. The random numbers of a step (dropout) depend on the seed and the step only: a run resumes
+exactly.
 """
 
-import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import partial
-from typing import TYPE_CHECKING, Any
+import copy
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import lru_cache, partial
+from math import prod
+from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from imlp.accel import (
-    adjoint,
-    adjoint_bias,
-    apply,
-    batch,
-    computing,
-    describe,
-    expand_bias,
-    interpolate,
-    interpolate_bias,
-    layer_verbs,
-    matrix,
-    measure,
-    measure_random,
-    mix,
-    place,
-    project,
-    pull,
-    pull_bias,
-    relax,
-    to_numpy,
-    weight,
-)
-from imlp.accel.lanes import aligned, joined, one_by_one
-from imlp.accel.network import STEPS
-from imlp.accel.verbs import check_tensor
-from imlp.couplings import Branch, Branching, Moves, prior_weight
-from imlp.errors import ArrayError, BackendError, NonFiniteError
-from imlp.model import Model, batch_fits, exported, lanes_fit, loaded, refuse_non_finite, shapes_of
-from imlp.model.mixing import move_lane, prepare
+from imlp import reference
+from imlp.accel import apply
+from imlp.accel.precision import LinearInBfloat16, multiplied_in
+from imlp.couplings import Branch, Branching, prior_weight
+from imlp.errors import ConfigError, ModuleError, known
+from imlp.model import Model, shapes_of
+from imlp.networks import Activation, Layer, Mean, Network, Norm, Operation, Residual, walk
 from imlp.nn.branches import of_parts
-from imlp.optimizers import ADAM, Optimizer
-from imlp.spec import Spec
-from imlp.train.module_network import SEED, ModuleNetwork, stream
+from imlp.nn.densify import replaced
+from imlp.nn.factory import make
+from imlp.nn.find import Plan, find, undisturbed
+from imlp.nn.pairs import averages, prior_numbers
+from imlp.nn.weights import is_computed
+from imlp.spec import Shape, Spec
 
-__all__ = [
-    "adjoint", "adjoint_bias", "apply", "batch", "computing", "describe", "evaluate", "expand_bias", "export",
-    "forward", "init", "interpolate", "interpolate_bias", "loss_and_grads", "matrix", "measure", "measure_random",
-    "mix", "place", "project", "pull", "pull_bias", "relax", "restore", "select", "to_numpy", "train_step", "weight",
-]  # fmt: skip
+SEED = "imlp.seed"  # a buffer beside the module's own: what the random numbers of its forward pass are drawn from
 
-Watch = Callable[[str, Tensor], None]
+Tensors = Mapping[str, Tensor]
 
 
-def init(
-    network: Any,
-    *,
-    dense: bool,
-    seed: int,
-    lanes: int | None = None,
-    branches: Sequence[Branch | None] = (),
-    dtype: Any = None,
-    device: Any = None,
-) -> Model:
-    """The prior (`dense=False`), one dense form of it, or `lanes` of them that start from the same numbers.
+class ModuleNetwork:
+    """A function that makes a module, with everything that is known of both forms of it before any number is drawn.
 
-    The function that makes the module draws everything that is not replaced; matrices are drawn as `nn.Linear` is.
+    `layers` are those that become dense, in the order of the forward pass.
     """
-    lanes_fit(dense, lanes)
-    kind, where = _dtype(dtype), torch.device(device or "cpu")
-    drawn = {
-        name: own.detach() for name, own in network.made(seed=seed, dense=dense).state_dict(keep_vars=True).items()
-    }
-    widths = {layer.name: layer.spec.matrix_shape[1] for layer in network.layers} if dense else {}
-    rng = torch.Generator().manual_seed(stream(seed, "matrices"))
 
-    def stack(name: str, shape: tuple[int, ...]) -> Tensor:
-        m_in = widths.get(name.rpartition(".")[0])
-        bound = 0 if m_in is None else m_in**-0.5
-        if name == SEED:
-            first = torch.tensor(seed)
-        elif m_in is None:
-            first = drawn[name].to(kind if drawn[name].is_floating_point() else drawn[name].dtype)
-        elif lanes is None:
-            first = torch.empty(shape, dtype=kind).uniform_(-bound, bound, generator=rng)
-        else:  # no second copy of a large matrix
-            whole = torch.empty(lanes, *shape, dtype=kind)
-            whole[0].uniform_(-bound, bound, generator=rng)
-            whole[1:] = whole[0]
-            return whole.to(where)
-        return (first.clone() if lanes is None else first.repeat(lanes, *[1] * first.ndim)).to(where)
+    is_module: ClassVar[bool] = True
 
-    parameters = {name: stack(name, shape) for name, shape in network.shapes(dense=dense).items()}
-    if any(branches):
-        drawn = network.made(seed=seed, dense=False).state_dict()
-        for name, shape in shapes_of(network, dense=dense, branches=branches).items():
-            if name not in parameters:
-                first = drawn[name.replace(".prior.", ".")] if ".prior." in name else torch.zeros(shape)
-                own = first.to(where, kind).view(shape)
-                parameters[name] = own.clone() if lanes is None else own.repeat(lanes, *[1] * own.ndim)
-    model = Model.start(network, dense, lanes, parameters, branches)
-    model.buffers = {name: stack(name, shape) for name, shape in network.buffers(dense=dense).items()}
-    return _laid_out(model)
+    def __init__(self, name: str, image: Shape, build: Callable[..., nn.Module], densify: tuple[str, ...]):
+        self.name, self.image, self._build = name, image, build
+        module = build(seed=0)
+        self.plan = find(module, image, densify or None)
+        _refuse_untrained(module, self.plan)
+        self.layers = tuple(Layer(found.name, found.spec, found.kind) for found in self.plan.layers)
+        pools = {found.name: found.spec for found in self.plan.layers if found.kind == "AvgPool2d"}
+        self.fixed = {  # a prior that is not trained
+            f"{name}.weight": averages(module.get_submodule(name), spec, torch.empty(0, dtype=torch.float64))  # type: ignore
+            for name, spec in pools.items()
+        }
+        bare = _without_numbers(module)
+        self.skeletons = {False: bare, True: replaced(bare, self.plan, init="random")}
+        self.classes, self.activations = self._sizes(module)
 
+    def _sizes(self, module: nn.Module) -> tuple[int, int]:
+        """How many numbers come out for one image, and how many all modules compute on the way."""
+        results: list[tuple[str, Tensor]] = []
+        like = next(module.parameters())
+        with undisturbed(module), torch.no_grad(), ExitStack() as hooks:
+            _watch(module, results, hooks)
+            logits = module(torch.zeros(2, *self.image, dtype=like.dtype))
+        if not isinstance(logits, Tensor) or logits.ndim != 2 or logits.shape[1] < 2:
+            shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+            raise ModuleError(f"{self.name} returns {shape} for two images", "it has to return logits (N, classes)")
+        return logits.shape[1], sum(result[0].numel() for _, result in results if result.ndim)
 
-def forward(model: Model, x: Tensor, *, watch: Watch | None = None) -> Tensor:
-    """Logits `(N, classes)`, or `(L, N, classes)`, in evaluation mode; `watch` sees the result of each module."""
-    _check(model, x)
-    seen: list[list[tuple[str, Tensor]]] = []
-    each = []
-    with torch.inference_mode():
-        for lane in one_by_one(model):
-            seen.append([])
-            with _watched(_skeleton(lane), seen[-1] if watch is not None else None):
-                each.append(_call(lane, lane.parameters, x, training=False))
-    if watch is not None:
-        for results in zip(*seen, strict=True):
-            watch(results[0][0], joined(model, [result for _, result in results]))
-    return joined(model, each)
+    # What the trainer asks of a network
 
+    def layer(self, name: str) -> Layer:
+        """The layer called `name`."""
+        if name == "head" and name not in self.interpolated:
+            problem = f"{self.name} has no head that imlp knows of"
+            raise ConfigError(problem, "let its last layer become dense as well: --densify '*'")
+        return {layer.name: layer for layer in self.layers}[known(name, self.interpolated, f"layer of {self.name}")]
 
-def loss_and_grads(model: Model, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-    """The mean cross entropy in training mode, a number or `(L,)`, and its gradient at every parameter by name."""
-    _check(model, x, y)
-    kept = _copied(model.buffers)
-    pairs = [_loss(lane, x, y) for lane in one_by_one(model)]
-    grads = [_gradients(*pair) for pair in pairs]
-    _restore(model.buffers, kept)
-    return joined(model, [loss.detach() for loss, _ in pairs]), {
-        name: joined(model, [own[name] for own in grads]) for name in grads[0]
-    }
+    @property
+    def interpolated(self) -> tuple[str, ...]:
+        return tuple(layer.name for layer in self.layers)
 
+    def operations(self, *, dense: bool) -> tuple[Layer, ...]:
+        """The layers that have a prior; what else there is, only the module knows."""
+        return self.layers
 
-def train_step(
-    model: Model,
-    x: Tensor,
-    y: Tensor,
-    *,
-    optimizer: Optimizer = ADAM,
-    compile: bool = False,
-    check: bool = False,
-    prior: Model | None = None,
-    moves: Moves | None = None,
-) -> Tensor:
-    """One step on one batch, in place; returns the loss before it, a number or `(L,)`, still on its device.
+    def shapes(self, *, dense: bool) -> dict[str, Shape]:
+        """The shape of every parameter that is trained, by the name that it has in the module."""
+        parameters = self.skeletons[dense].named_parameters()
+        return {name: tuple(parameter.shape) for name, parameter in parameters if parameter.requires_grad}
 
-    `moves` are those of `mix`, done after all updates. `check` refuses a loss that is not finite before
-    anything is changed, running statistics included.
-    """
-    if compile:
-        raise BackendError("the step of a PyTorch model is not compiled", "leave out --compile")
-    _check(model, x, y)
-    if moves:
-        prepare(model, prior, moves)
-    kept = _copied(model.buffers) if check else {}
-    model.keep_state(optimizer, torch.zeros_like)
-    lanes = one_by_one(model)
-    pairs = [_loss(lane, x, y) for lane in lanes]
-    loss = joined(model, [own.detach() for own, _ in pairs])
-    if check:
-        try:
-            refuse_non_finite(model, x, to_numpy(loss), forward, to_numpy)
-        except NonFiniteError:
-            _restore(model.buffers, kept)
-            raise
-    for lane in lanes:
-        grads = _gradients(*pairs.pop(0))
-        with torch.no_grad():
-            STEPS[type(optimizer)](lane, grads, optimizer)
-    model.step += 1
-    with torch.no_grad():
-        for index, lane in enumerate(lanes if moves else ()):  # not before: autograd counts changes of the whole stack
-            move_lane(layer_verbs, lane, index, prior, moves or {}, step=model.step)
-    return loss
+    def buffers(self, *, dense: bool) -> dict[str, Shape]:
+        """The shapes of what a module holds besides: running statistics, parameters that are not trained, the seed."""
+        parameters = self.skeletons[dense].named_parameters(remove_duplicate=False)
+        trained = {name for name, parameter in parameters if parameter.requires_grad}
+        state = {name: own for name, own in self.skeletons[dense].state_dict().items() if isinstance(own, Tensor)}
+        state |= {} if dense else self.fixed
+        return {SEED: ()} | {name: tuple(own.shape) for name, own in state.items() if name not in trained}
 
+    def n_parameters(self, *, dense: bool) -> int:
+        return sum(map(prod, self.shapes(dense=dense).values()))
 
-@torch.inference_mode()
-def evaluate(model: Model, x: Tensor, y: Tensor, *, batch: int = 1000) -> tuple[Tensor, Tensor]:
-    """How many images are classified correctly, and the sum of their losses: numbers, or one per lane."""
-    _check(model, x, y)
-    wide = torch.float32 if x.device.type == "mps" else torch.float64
-    counts, totals = [], []
-    for lane in one_by_one(model):
-        correct = torch.zeros((), dtype=torch.int64, device=x.device)
-        total = torch.zeros((), dtype=wide, device=x.device)
-        for images, labels in zip(x.split(batch), y.split(batch), strict=True):
-            logits = _call(lane, lane.parameters, images, training=False)
-            correct += (logits.argmax(1) == labels).sum()
-            total += nn.functional.cross_entropy(logits, labels, reduction="none").sum()
-        counts.append(correct)
-        totals.append(total)
-    return joined(model, counts), joined(model, totals)
+    @property
+    def n_interpolated(self) -> int:
+        return self.plan.numbers
 
+    # What accel asks of it
 
-def select(model: Model, lanes: Sequence[int]) -> Model:
-    """A new model of exactly these lanes, moments and running statistics included."""
-    return _laid_out(model.select(lanes))
+    def init(
+        self,
+        *,
+        dense: bool,
+        seed: int,
+        lanes: int | None,
+        branches: Sequence[Branch | None],
+        dtype: torch.dtype,
+        device: Any,
+    ) -> Model:
+        """The prior, its dense form, or `lanes` of them: matrices are drawn as `nn.Linear` is, all else by the module.
 
+        Branches start with the prior's own numbers; a coupling's own differ between lanes, so `Model.start` sets them.
+        """
+        drawn = self._drawn(seed, dense=dense)
+        prior = self._drawn(seed, dense=False) if any(branches) else {}
+        widths = {layer.name: layer.spec.matrix_shape[1] for layer in self.layers} if dense else {}
+        rng = torch.Generator().manual_seed(stream(seed, "matrices"))
+        plain, buffers = self.shapes(dense=dense), self.buffers(dense=dense)
 
-def export(model: Model) -> dict[str, Any]:
-    """Everything that it takes to resume exactly, as NumPy arrays: parameters, buffers, state, the step."""
-    return exported(model, to_numpy)
+        def first(name: str, shape: Shape) -> Tensor:
+            m_in = widths.get(name.rpartition(".")[0])
+            if name in plain and m_in is not None:
+                return torch.empty(shape, dtype=dtype).uniform_(-(m_in**-0.5), m_in**-0.5, generator=rng)
+            if name in plain or name in buffers:
+                return torch.tensor(seed) if name == SEED else drawn[name]
+            return prior[name.replace(".prior.", ".")].view(shape) if ".prior." in name else torch.zeros(shape)
 
+        def stack(name: str, shape: Shape) -> Tensor:
+            numbers = first(name, shape)
+            numbers = numbers.to(dtype if numbers.is_floating_point() else numbers.dtype)
+            return (numbers.clone() if lanes is None else numbers.repeat(lanes, *[1] * numbers.ndim)).to(device)
 
-def restore(
-    network: Any,
-    arrays: Mapping[str, Any],
-    *,
-    dense: bool,
-    branches: Sequence[Branch | None] = (),
-    dtype: Any = None,
-    device: Any = None,
-) -> Model:
-    """The model that `export` wrote; `dtype` is that of the arrays unless given."""
+        shapes = shapes_of(self, dense=dense, branches=branches)  # type: ignore[arg-type]
+        parameters = {name: stack(name, shape) for name, shape in shapes.items()}
+        model = Model.start(self, dense, lanes, parameters, branches)  # type: ignore[arg-type]
+        model.buffers = {name: stack(name, shape) for name, shape in buffers.items()}
+        return model
 
-    def convert(array: Any) -> Tensor:
-        tensor = torch.tensor(array)
-        wanted = _dtype(dtype) if dtype is not None and tensor.is_floating_point() else tensor.dtype
-        return tensor.to(device or "cpu", wanted)
+    def forward(self, lane: Model, x: Tensor, seen: list[tuple[str, Tensor]] | None = None) -> Tensor:
+        """The logits of a model without lanes, in evaluation mode; `seen` is given each module's name and result."""
+        return self._call(lane, lane.parameters, lane.buffers, x, training=False, seen=seen)
 
-    return _laid_out(loaded(network, arrays, dense=dense, convert=convert, branches=branches))
+    def loss_and_backward(
+        self, lane: Model, x: Tensor, y: Tensor, *, keep: bool
+    ) -> tuple[Tensor, Callable[[Callable[[dict[str, Tensor]], None]], None]]:
+        """The loss of a model without lanes in training mode, and the way back, which hands over the gradients.
 
+        A parameter that the loss does not depend on has none. With `keep`, the way back also keeps what the pass has
+        made of the buffers: a step that is refused leaves them as they were.
+        """
+        leaves = {name: parameter.detach().requires_grad_() for name, parameter in lane.parameters.items()}
+        buffers = {name: buffer.clone() for name, buffer in lane.buffers.items()}
+        with torch.enable_grad():
+            loss = nn.functional.cross_entropy(self._call(lane, leaves, buffers, x, training=True), y)
 
-# One lane
+        def backward(receive: Callable[[dict[str, Tensor]], None]) -> None:
+            for name, buffer in buffers.items() if keep else ():
+                lane.buffers[name].copy_(buffer)
+            gradients = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
+            receive({name: own for name, own in zip(leaves, gradients, strict=True) if own is not None})
 
+        return loss.detach(), backward
 
-def _loss(lane: Model, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-    """The loss of a model without lanes, and the parameters that it can be differentiated by."""
-    leaves = {name: parameter.detach().requires_grad_() for name, parameter in lane.parameters.items()}
-    with torch.enable_grad():
-        return nn.functional.cross_entropy(_call(lane, leaves, x, training=True), y), leaves
-
-
-def _gradients(loss: Tensor, leaves: dict[str, Tensor]) -> dict[str, Tensor]:
-    """By name; a parameter that the loss does not depend on has none, and stays as it is."""
-    found = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
-    return {name: own for name, own in zip(leaves, found, strict=True) if own is not None}
-
-
-def _call(lane: Model, parameters: Mapping[str, Tensor], x: Tensor, *, training: bool) -> Tensor:
-    """The module on a batch of flat images, with these parameters and the lane's buffers, which it may change."""
-    module = _skeleton(lane).train(training)
-    buffers = {name: own for name, own in lane.buffers.items() if name != SEED}
-    own = {name: parameters[name] for name in lane.network.shapes(dense=lane.dense)}
-    devices = [x.device] if x.device.type == "cuda" else []
-    with torch.random.fork_rng(devices), _with_branches(module, lane, parameters):
-        torch.manual_seed(stream(_seed(lane), f"step {lane.step}"))
-        images = x.view(-1, *lane.network.image)
-        logits: Tensor = torch.func.functional_call(module, {**own, **buffers}, (images,))
+    def _call(
+        self,
+        lane: Model,
+        parameters: Tensors,
+        buffers: Tensors,
+        x: Tensor,
+        *,
+        training: bool,
+        seen: list[tuple[str, Tensor]] | None = None,
+    ) -> Tensor:
+        """The module on a batch of flat images, with these parameters and buffers, which it may change."""
+        module = self.skeletons[lane.dense].train(training)
+        numbers = {name: parameters[name] for name in self.shapes(dense=lane.dense)}
+        numbers |= {name: buffer for name, buffer in buffers.items() if name not in (SEED, *self.fixed)}
+        not_saved = {name: buffer for name, buffer in module.named_buffers() if name not in buffers}
+        kinds = {name: x.dtype if own.is_floating_point() else own.dtype for name, own in not_saved.items()}
+        numbers |= {name: own.to(x.device, kinds[name]) for name, own in not_saved.items()}
+        if SEED not in lane.scratch:  # read once: on a device it would have to be waited for; all lanes have the same
+            lane.scratch[SEED] = int(buffers[SEED])
+        with ExitStack() as until_called:
+            until_called.enter_context(torch.random.fork_rng([x.device] if x.device.type == "cuda" else []))
+            for layer in self.layers:
+                if (branch := lane.branch_of(layer.name)) is not None:
+                    parts = replace(lane, parameters=dict(parameters)).parts_of(layer.name, branch.coupling)
+                    hook = partial(_with_all_parts, layer.spec, branch.coupling, parts)
+                    own = module.get_submodule(layer.name)
+                    until_called.enter_context(own.register_forward_hook(hook, with_kwargs=True))
+            if seen is not None:
+                _watch(module, seen, until_called)
+            if lane.dense and multiplied_in() == "bfloat16":
+                until_called.enter_context(LinearInBfloat16())
+            torch.manual_seed(stream(lane.scratch[SEED], f"step {lane.step}"))
+            logits: Tensor = torch.func.functional_call(module, numbers, (x.view(-1, *self.image),))
         return logits
 
+    # Numbers
 
-@contextmanager
-def _with_branches(module: nn.Module, lane: Model, parameters: Mapping[str, Tensor]) -> Iterator[None]:
-    """Let the lane's layers that are made of parts compute with all of them."""
-    hooks = []
-    for layer in lane.network.layers if lane.branches else ():
-        if (branch := lane.branch_of(layer.name)) is not None:
-            parts = dataclasses.replace(lane, parameters=dict(parameters)).parts_of(layer.name, branch.coupling)
-            hook = partial(_with_all_parts, layer.spec, branch.coupling, parts)
-            hooks.append(module.get_submodule(layer.name).register_forward_hook(hook, with_kwargs=True))
-    try:
-        yield
-    finally:
-        for each in hooks:
-            each.remove()
+    def made(self, *, seed: int, dense: bool) -> nn.Module:
+        """The module with the numbers that its function draws; a dense form takes from it what is not replaced."""
+        return self._build(seed=stream(seed, "i-mlp" if dense else "prior"))
+
+    def _drawn(self, seed: int, *, dense: bool) -> Tensors:
+        state = self.made(seed=seed, dense=dense).state_dict(keep_vars=True)
+        fixed = {} if dense else self.fixed
+        return {name: own.detach() for name, own in state.items() if isinstance(own, Tensor)} | fixed
+
+    def trained(self, arrays: Mapping[str, np.ndarray], *, dense: bool) -> nn.Module:
+        """The prior or its dense form with these numbers, for images from 0 to 1; `mean` and `std` are among them."""
+        skeleton = copy.deepcopy(self.skeletons[dense])
+        state = {name: torch.tensor(arrays[name]) for name in skeleton.state_dict()}
+        skeleton.load_state_dict(state, assign=True)
+        like = next(skeleton.parameters())
+        return nn.Sequential(Standardise(arrays["mean"], arrays["std"], like), skeleton)
+
+    def reference_error(self) -> float:
+        """The largest difference between a layer of the module and its matrix in the reference, relative, in float64.
+
+        Both are given what reaches the layer when the module runs on two random images.
+        """
+        module = self.made(seed=0, dense=False).double()
+        errors: list[float] = []
+
+        def compare(found: Any, own: nn.Module, args: Any, kwargs: Any, result: Tensor) -> None:
+            x = next(iter((*args, *kwargs.values()))).detach().flatten(1).numpy()
+            weight, bias = prior_numbers(own, found.spec, like=result)
+            small = np.zeros(found.spec.bias_shape) if bias is None else bias.numpy()
+            expected = reference.apply(found.spec, weight.numpy(), small, x)
+            difference = np.abs(result.detach().flatten(1).numpy() - expected).max()
+            errors.append(float(difference / max(np.abs(expected).max(), 1e-30)))
+
+        for found in self.plan.layers:
+            own = module.get_submodule(found.name)
+            own.register_forward_hook(partial(compare, found), with_kwargs=True)
+        images = torch.randn(2, *self.image, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        with undisturbed(module), torch.no_grad():
+            module(images)
+        return max(errors)
+
+
+class Standardise(nn.Module):
+    """`(x - mean) / std`, by channel."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, mean: np.ndarray, std: np.ndarray, like: Tensor):
+        super().__init__()
+        for name, numbers in (("mean", mean), ("std", std)):
+            self.register_buffer(name, torch.tensor(numbers).to(like).view(-1, 1, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x - self.mean) / self.std
+
+
+def trained_module(
+    network: Network, operations: Iterable[Operation], numbers: Mapping[str, np.ndarray], *, dense: bool
+) -> nn.Module:
+    """A network of matrices, with its numbers, as a module of torch's own parts; a PyTorch model as itself."""
+    if network.is_module:
+        own: Any = network
+        module: nn.Module = own.trained(numbers, dense=dense)
+        return module.eval()
+    made = _DenseNetwork(operations, numbers)
+    traced = torch.fx.symbolic_trace(made).to(torch.tensor(numbers["head.bias"]).dtype)
+    parts = [name.rpartition(".") for name in numbers if "." in name]
+    given = {f"{made._names[layer]}.{part}": torch.tensor(numbers[f"{layer}.{part}"]) for layer, _, part in parts}
+    traced.load_state_dict(traced.state_dict() | given)
+    return traced.eval()
+
+
+class _DenseNetwork(nn.Module):
+    """A network of imlp from torch's own parts; traced, nothing of this class is left in it.
+
+    With `mean` and `std` among the numbers it standardises images first.
+    """
+
+    def __init__(self, operations: Iterable[Operation], numbers: Mapping[str, np.ndarray]):
+        super().__init__()
+        self._operations = tuple(operations)
+        self._names: dict[str, str] = {}  # `block1.token1` is the attribute `block1_token1`
+        self._before: nn.Module = nn.Identity()
+        if "mean" in numbers:
+            self._before = Standardise(numbers["mean"], numbers["std"], like=torch.tensor(numbers["head.bias"]))
+        for leaf in walk(self._operations):
+            match leaf:
+                case Layer(name, spec):
+                    m_out, m_in = spec.matrix_shape
+                    self._add(name, nn.Linear(m_in, m_out))
+                case Norm(name, features, learned):
+                    self._add(name, nn.LayerNorm(features, elementwise_affine=learned))
+
+    def _add(self, name: str, part: nn.Module) -> None:
+        self._names[name] = name.replace(".", "_").replace("-", "_")
+        while hasattr(self, self._names[name]):
+            self._names[name] += "_"
+        self.add_module(self._names[name], part)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self._run(self._operations, self._before(images).flatten(1))
+
+    def _run(self, operations: Iterable[Operation], x: Tensor) -> Tensor:
+        for operation in operations:
+            match operation:
+                case Layer(name):
+                    x = getattr(self, self._names[name])(x)
+                case Norm(name, features):
+                    x = getattr(self, self._names[name])(x.unflatten(-1, (-1, features))).flatten(-2)
+                case Activation(name):
+                    x = x if name == "none" else getattr(nn.functional, name)(x)
+                case Mean(positions, channels_first):
+                    runs = x.unflatten(-1, (-1, positions) if channels_first else (positions, -1))
+                    x = runs.mean(-1 if channels_first else -2)
+                case Residual(body=body, shortcut=shortcut):
+                    x = self._run([shortcut] if shortcut else [], x) + self._run(body, x)
+        return x
+
+
+@lru_cache(maxsize=8)
+def module_network(
+    name: str, digest: str, image: Shape, classes: int | None, options: tuple[tuple[str, Any], ...], densify: str
+) -> ModuleNetwork:
+    """The network that a function from outside makes for these images and classes; made once for each text of it."""
+    build = partial(make, name, image=image, classes=classes, options=dict(options))
+    return ModuleNetwork(name, image, build, tuple(part.strip() for part in densify.split(",") if part.strip()))
+
+
+def stream(seed: int, purpose: str) -> int:
+    """A seed for torch: each purpose draws from a separate stream."""
+    return int.from_bytes(hashlib.sha256(f"{seed} {purpose}".encode()).digest()[:7], "little")
 
 
 def _with_all_parts(
     spec: Spec,
     coupling: Branching,
-    parts: Mapping[str, Tensor],
+    parts: Tensors,
     dense: nn.Module,
     args: tuple[Tensor, ...],
-    kwargs: Mapping[str, Tensor],
+    kwargs: Tensors,
     y_u: Tensor,
 ) -> Tensor:
     """What a layer of several parts computes, from what its dense part has: a hook, after those that it is bound to."""
@@ -291,72 +367,39 @@ def _with_all_parts(
     return of_parts(coupling, spec, parts, x, y_u, prior)
 
 
-def _skeleton(lane: Model) -> nn.Module:
-    network: ModuleNetwork = lane.network  # type: ignore[assignment]
-    return network.skeleton(dense=lane.dense, like=next(iter(lane.parameters.values())))
+def _watch(module: nn.Module, seen: list[tuple[str, Tensor]], hooks: ExitStack) -> None:
+    """Note the result of each innermost module, by its name, until `hooks` is closed."""
 
+    def note(name: str, own: nn.Module, args: Any, result: Any) -> None:
+        if isinstance(result, Tensor):
+            seen.append((name, result))
 
-def _seed(lane: Model) -> int:
-    """Read once: on a device it would have to be waited for. All lanes of a model have one seed and one scratch."""
-    if SEED not in lane.scratch:
-        lane.scratch[SEED] = int(lane.buffers[SEED])
-    return int(lane.scratch[SEED])
-
-
-@contextmanager
-def _watched(module: nn.Module, seen: list[tuple[str, Tensor]] | None) -> Iterator[None]:
-    """Note the result of each innermost module, by its name."""
-    hooks = []
-
-    def hook(name: str) -> Callable[..., None]:
-        return lambda own, args, result: seen.append((name, result)) if isinstance(result, Tensor) else None  # type: ignore
-
-    for name, own in module.named_modules() if seen is not None else ():
+    for name, own in module.named_modules():
         if not any(own.children()):
-            hooks.append(own.register_forward_hook(hook(name)))
-    try:
-        yield
-    finally:
-        for each in hooks:
-            each.remove()
+            hooks.enter_context(own.register_forward_hook(partial(note, name)))
 
 
-def _laid_out(model: Model) -> Model:
-    """With every lane aligned, as in accel."""
-    if model.lanes is not None:
-        model.parameters = {name: aligned(stack) for name, stack in model.parameters.items()}
-    return model
+def _refuse_untrained(module: nn.Module, plan: Plan) -> None:
+    for found in plan.layers:
+        own = module.get_submodule(found.name)
+        if not found.name:
+            raise ModuleError(f"the model is a single {found.kind}", "put it into a torch.nn.Sequential")
+        for part in ("weight", "bias"):
+            if is_computed(own, part):
+                problem = f"the {part} of {found.name} is made of other parameters, which the trainer cannot mix"
+                raise ModuleError(problem, f"remove the parametrization, or leave it out: --densify '!{found.name}'")
+        if not isinstance(own, nn.AvgPool2d) and not own.weight.requires_grad:
+            raise ModuleError(f"{found.name} is not trained, so there is nothing to mix in", "leave it out")
 
 
-def _copied(buffers: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: own.clone() for name, own in buffers.items()}
-
-
-def _restore(buffers: Mapping[str, Tensor], kept: Mapping[str, Tensor]) -> None:
-    for name, own in kept.items():
-        buffers[name].copy_(own)
-
-
-def _check(model: Model, x: Tensor, *labels: Tensor) -> None:
-    check_tensor(x, "images")
-    batch_fits(model, x.shape, *(y.shape for y in labels))
-    beside = next(iter(model.parameters.values()))
-    if x.dtype != beside.dtype or x.device != beside.device:
-        raise ArrayError(
-            f"images of {x.dtype} on {x.device} for a model of {beside.dtype} on {beside.device}",
-            f"convert them with .to({str(beside.device)!r}, {beside.dtype})",
-        )
-
-
-def _dtype(dtype: Any) -> torch.dtype:
-    found = getattr(torch, dtype, None) if isinstance(dtype, str) else torch.float32 if dtype is None else dtype
-    if not isinstance(found, torch.dtype) or not found.is_floating_point:
-        raise ArrayError(f"dtype is {dtype!r}", "use float32 or float64")
-    return found
-
-
-if TYPE_CHECKING:  # mypy compares this module with the interface
-    import imlp.train.modules
-    from imlp.backend import Backend
-
-    _implements: Backend[Tensor] = imlp.train.modules
+def _without_numbers(module: nn.Module) -> nn.Module:
+    """A copy whose parameters and saved buffers have no storage; what shares a tensor still shares it."""
+    memo: dict[int, Any] = {}
+    for parameter in module.parameters():
+        empty = torch.empty_like(parameter, device="meta")
+        memo[id(parameter)] = nn.Parameter(empty, requires_grad=parameter.requires_grad)
+    for own in module.modules():
+        for name, buffer in own._buffers.items():
+            if buffer is not None and name not in own._non_persistent_buffers_set:
+                memo[id(buffer)] = torch.empty_like(buffer, device="meta")
+    return copy.deepcopy(module, memo)

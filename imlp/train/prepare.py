@@ -8,7 +8,7 @@ from typing import Any
 from imlp import data as data_sets
 from imlp import machine
 from imlp.data import Dataset, ProgressCallback, silent
-from imlp.errors import RunError
+from imlp.errors import RunError, program
 from imlp.look import verify
 from imlp.train.config import Config
 from imlp.train.loop import Trainer
@@ -66,7 +66,7 @@ def check_network(trainer: Trainer) -> Checked:
         if own.is_module:  # each layer of a PyTorch model against its matrix
             error = max(error, own.reference_error())
     if error > verify.TOLERANCE[dtype]:
-        raise RunError(f"accel differs from the reference by {error:.1e} on this machine", "see: python cli.py verify")
+        raise RunError(f"accel differs from the reference by {error:.1e} on this machine", f"see: {program()} verify")
     return Checked(len(specs), error, time.monotonic() - begin)
 
 

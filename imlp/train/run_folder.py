@@ -6,9 +6,8 @@ user's, and is never touched.
 
 import json
 import re
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,8 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from imlp.errors import FileError, RunError
-from imlp.files import parse_json, read_bytes, reason, write_whole
-from imlp.plugins import recalled
+from imlp.files import check_new, parse_json, read_bytes, reason, write_json, write_whole
+from imlp.plugins import named_before
 from imlp.train import checkpoint
 from imlp.train.config import Config, differences, read, recorded, to_toml
 
@@ -28,6 +27,7 @@ NETWORK = "network.py"  # the text of a network from outside the package; nobody
 COUPLING = "coupling"  # .py: the same of a coupling; a second one is coupling2.py
 PICTURE, TENSORBOARD, LOG, LOCK = "run.png", "tensorboard", "error.log", ".lock"
 FORMATS = {"safetensors": ".safetensors", "npz": ".npz", "torch": ".pt2", "onnx": ".onnx"}  # of exported networks
+ANOTHER_FOLDER = "choose another folder with --out"
 CHECKPOINTS = "epoch#-step#.safetensors"
 
 
@@ -50,6 +50,7 @@ ENTRIES = (  # in the order in which they are deleted: whatever is left at any m
     Entry(METRICS, needed=METRICS, archived=True),
     Entry(TIMES, needed=TIMES, archived=True),
     Entry(PICTURE),
+    Entry("line#.png"),
     Entry(TENSORBOARD, ("events.out.tfevents.*",)),
     *(Entry(f"{model}{suffix}") for model in ("lane#", "prior") for suffix in FORMATS.values()),
     Entry(LOG),
@@ -77,11 +78,6 @@ class RunFolder:
     # What is in it
 
     @property
-    def has_begun(self) -> bool:
-        """Whether there is anything to resume from; a run without it is started from its first step."""
-        return bool(self.checkpoints()) or self.is_finished
-
-    @property
     def is_finished(self) -> bool:
         return self.result.exists()
 
@@ -90,7 +86,7 @@ class RunFolder:
         return recorded(read(self.config))
 
     def result_of(self, config: Config, data_digest: str) -> dict[str, Any] | None:
-        """The result of this very run on these very data, if it is here."""
+        """This run's result, if it finished on the same data."""
         try:
             found = parse_json(read_bytes(self.result))
             same = (found["identity"], found["data_digest"]) == (config.identity, data_digest)
@@ -131,7 +127,9 @@ class RunFolder:
             changed = differences(there, config)
             if changed and not (resume and checkpoints and extends(there)):
                 problem = f"{self.path} holds another run ({'; '.join(changed)})"
-                raise RunError(problem, "choose another folder with --out")
+                raise RunError(problem, ANOTHER_FOLDER)
+        elif not checkpoints:
+            check_new(self.result, self.environment, self.metrics, self.times, remedy=ANOTHER_FOLDER)
         if checkpoints and not resume:
             raise RunError(f"there is a run in {self.path}", "resume it: --resume; or start it again: --again")
 
@@ -148,10 +146,6 @@ class RunFolder:
         changed = differences(there, config)
         if changed and not extends(there):
             raise RunError(f"{self.config} is not that of the checkpoints beside it ({'; '.join(changed)})", remedy)
-
-    def locked(self) -> AbstractContextManager[None]:
-        """Keeps other processes out for the time of a `with`; the folder is made."""
-        return locked(self.path)
 
     # Deleting
 
@@ -193,18 +187,22 @@ class RunFolder:
         refuse_links(self._own_files())
 
     def delete_checkpoints(self) -> None:
-        shutil.rmtree(self.checkpoint, ignore_errors=True)
+        for path in self._own_files():
+            if path.parent == self.checkpoint:
+                path.unlink(missing_ok=True)
+        with suppress(OSError):  # there is something of the user's in it, or no such folder
+            self.checkpoint.rmdir()
 
     # Writing
 
     def begin(self, config: Config, environment: Mapping[str, Any]) -> None:
         """Write what says which run this is."""
-        if config.source is not None and (found := recalled(config.network, config.source)).in_file:
-            _write(self.path / NETWORK, found.text)
+        if config.source is not None and (found := named_before(config.network, config.source)).in_file:
+            _write_copy(self.path / NETWORK, found.text)
         rules = [lane.rule.outside for lane in config.lanes]
         texts = dict.fromkeys(found.text for found in rules if found is not None and found.in_file)
         for n, text in enumerate(texts, start=1):
-            _write(self.path / f"{COUPLING}{n if n > 1 else ''}.py", text)
+            _write_copy(self.path / f"{COUPLING}{n if n > 1 else ''}.py", text)
         self.write_config(config)
         self.write_environment(environment)
 
@@ -212,7 +210,7 @@ class RunFolder:
         _write(self.config, to_toml(config))
 
     def write_environment(self, environment: Mapping[str, Any]) -> None:
-        _write(self.environment, json.dumps(environment, indent=2) + "\n")
+        write_json(self.environment, environment)
 
     def write_epochs(self, metrics: list[dict[str, Any]], times: list[dict[str, Any]]) -> None:
         """Write the lines of all epochs so far: the metrics of each model, and where the time went."""
@@ -220,7 +218,7 @@ class RunFolder:
             _write(path, "".join(json.dumps(row) + "\n" for row in rows))
 
     def write_result(self, result: Mapping[str, Any]) -> None:
-        _write(self.result, json.dumps(result, indent=2) + "\n")
+        write_json(self.result, result)
 
     # Checkpoints
 
@@ -234,11 +232,7 @@ class RunFolder:
 
     def whole_checkpoints(self) -> Iterator[tuple[dict[str, np.ndarray], dict[str, Any]]]:
         """Arrays and state of each checkpoint that is not damaged, the newest first."""
-        for path in self.checkpoints():
-            try:
-                yield checkpoint.read(path)
-            except checkpoint.DAMAGED:
-                continue
+        return checkpoint.whole(self.checkpoint, lambda text: None)
 
     def save_checkpoint(self, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any], *, keep: int) -> None:
         checkpoint.save(self.checkpoint, arrays, state, keep=keep)
@@ -283,6 +277,13 @@ def _named(folder: Path, names: tuple[str, ...]) -> list[Path]:
     pattern = "|".join(re.escape(name).replace(r"\#", r"\d+").replace(r"\*", ".+") for name in names)
     whole = re.compile(rf"(?:{pattern})|\.(?:{pattern})(?:\.\d+)?\.part", re.ASCII)
     return sorted(path for path in folder.glob("*") if names and whole.fullmatch(path.name))
+
+
+def _write_copy(path: Path, text: str) -> None:
+    """Write the text of code from outside; the user may train beside that file, or beside another of this name."""
+    if path.exists() and read_bytes(path) != text.encode():
+        check_new(path, remedy=ANOTHER_FOLDER)
+    _write(path, text)
 
 
 def _write(path: Path, text: str) -> None:

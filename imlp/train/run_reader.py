@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from math import isfinite
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -15,6 +14,7 @@ from imlp.train.run_folder import RunFolder
 
 NUMBER = int | float
 MOST_LAYERS = 2000  # of the bias meter; to draw more takes minutes
+LARGEST = 1e100  # of the numbers; sums of some more would be infinite
 RUN_AGAIN = "run it again, or leave its folder out"
 METER = {"shared": NUMBER, "random_shared": NUMBER, ...: NUMBER}  # some runs on record have no other parts
 
@@ -29,11 +29,6 @@ class Run:
     times: list[dict[str, Any]]  # times.jsonl: where each epoch's seconds went
     env: dict[str, Any]  # nothing yet for a run that was killed in its first moments
     result: dict[str, Any] | None
-
-    @property
-    def measure(self) -> str:
-        """What its accuracies are."""
-        return self.config.measure
 
     @property
     def seconds(self) -> float:
@@ -190,16 +185,11 @@ def conform(value: Any, wanted: Any, name: str = "") -> None:
             conform(item, wanted[0], f"{name}[{n}]")
 
 
-def optional(**wanted: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """A shape for `conform` that wants of a table only what it has."""
-    return lambda table: {key: kind for key, kind in wanted.items() if key in table}
-
-
 def _is_a(value: Any, kind: Any) -> bool:
-    """Whether it is of a type; no boolean is a number, and neither is NaN or infinity."""
+    """Whether it is of a type; no boolean is a number, and neither is NaN, infinity or what is close to it."""
     if isinstance(value, bool) and kind is not bool:
         return False
-    return isinstance(value, kind) and not (isinstance(value, float) and not isfinite(value))
+    return isinstance(value, kind) and not (isinstance(value, int | float) and not abs(value) <= LARGEST)
 
 
 def _is_one_of(value: Any, allowed: tuple[Any, ...]) -> bool:

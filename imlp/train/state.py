@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 
 from imlp.errors import RunError
-from imlp.model import STATE, STEP, Model, not_finite, shared
+from imlp.model import STATE, STEP, Model, arrays_of, not_finite
 from imlp.networks import Network
 from imlp.train.callbacks import Row
 from imlp.train.config import Config
 from imlp.train.lanes import LaneInterpolation
 
+MODELS = ("prior", "lanes")  # what the models of a state are called in a checkpoint
 SAVED = ("active", "epoch", "step", "rows", "stopped", "times")  # of a State, beside its models and losses
 
 Arrays = dict[str, np.ndarray]
@@ -62,29 +63,29 @@ class StateFactory:
 
     def new(self) -> State:
         """The state before the first step."""
-        options: dict[str, Any] = {"seed": self.config.seed, **self.place}
-        awake = self.lanes.awake(0)
-        prior = self.backend.init(self.network, dense=False, **options) if self.config.needs_prior else None
-        state = State(prior, self._new_lanes(awake, options) if awake else None, awake)
+        awake = [lane for lane, epoch in enumerate(self.lanes.wakes) if not epoch]
+        state = State(self._new_model() if self.config.needs_prior else None, None, awake)
+        state.lanes = self._new_model(awake) if awake else None
         self.reset_losses(state)
         return state
 
-    def _new_lanes(self, lanes: list[int], options: dict[str, Any]) -> Model:
-        branches = self.lanes.branches_of(lanes)
-        made: Model = self.backend.init(self.network, dense=True, lanes=len(lanes), branches=branches, **options)
+    def _new_model(self, lanes: list[int] | None = None) -> Model:
+        """The prior, or these lanes, as they begin."""
+        options: dict[str, Any] = {"dense": lanes is not None, "seed": self.config.seed, **self.place}
+        if lanes is not None:
+            options |= {"lanes": len(lanes), "branches": self.lanes.branches_of(lanes)}
+        made: Model = self.backend.init(self.network, **options)
         return made
 
-    def wake(self, state: State) -> list[int]:
-        """Let the lanes begin that become the prior after the epoch under way; which they are."""
-        waking = [lane for lane, epoch in enumerate(self.lanes.wakes) if epoch and epoch == state.epoch + 1]
-        for lane in waking:
+    def wake(self, state: State) -> None:
+        """Let the lanes begin that become the prior after the epoch under way; its losses were the prior's."""
+        for lane in [lane for lane, epoch in enumerate(self.lanes.wakes) if epoch == state.epoch + 1]:
             assert state.prior is not None
             state.active = [*state.active, lane]
             rule, branches = self.config.lanes[lane].rule, self.lanes.branches_of(state.active)
             state.lanes = self.backend.relax(state.prior, state.lanes, branches, rule)
             sums = [self.backend.to_numpy(own).reshape(-1) for own in (*state.losses[1:], state.losses[0])]
             state.losses[1:] = [self.backend.place(np.concatenate(sums), device=self.place["device"])]
-        return waking
 
     def reset_losses(self, state: State) -> None:
         """Begin the sums of an epoch, in float64."""
@@ -95,7 +96,7 @@ class StateFactory:
         """The numbers of the models for a checkpoint, not copied: there may be no room for that."""
         found: Arrays = {}
         for group, model in state.models:
-            numbers = shared(model, self.backend.to_numpy)
+            numbers = arrays_of(model, self.backend.to_numpy)
             left_out = () if moments else self._moments
             found |= {f"{group}/{name}": numbers[name] for name in numbers if not name.startswith(left_out)}
         return found
@@ -111,19 +112,28 @@ class StateFactory:
         return {**{name: getattr(state, name) for name in SAVED}, "losses": losses}
 
     def restored(self, arrays: Arrays, saved: dict[str, Any], where: object) -> State:
-        """The state that a checkpoint holds. One without Adam's moments can be read, but not trained any further."""
-        groups = {group: part(arrays, f"{group}/") for group in ("prior", "lanes")}
+        """The state that a checkpoint holds. One without the optimizer's state can be read, but not trained further."""
+        groups = {group: part(arrays, f"{group}/") for group in MODELS}
         kept = any(name.startswith(self._moments) for own in groups.values() for name in own)
         trained = any(own.get(STEP, 0) for own in groups.values())
         if trained and not kept and saved["epoch"] < self.config.epochs and saved["active"]:
-            problem = f"{where} ended after {saved['epoch']} epochs and kept its weights, not Adam's moments"
+            problem = f"{where} ended after {saved['epoch']} epochs and kept its weights, not the optimizer's state"
             remedy = "train all epochs again, with --again; with --keep-moments more can be added later"
             raise RunError(problem, remedy)
         restore, branches = self.backend.restore, self.lanes.branches_of(saved["active"])
         prior = restore(self.network, groups["prior"], dense=False, **self.place) if groups["prior"] else None
         dense: dict[str, Any] = {"dense": True, "branches": branches, **self.place}
         lanes = restore(self.network, groups["lanes"], **dense) if groups["lanes"] else None
-        losses = [self.backend.place(np.array(sums), device=self.place["device"]) for sums in saved["losses"]]
+        try:
+            sums = [np.array(own, float) for own in saved["losses"]]
+        except (TypeError, ValueError):
+            sums = []
+        n = 0 if lanes is None else lanes.lanes
+        shapes = [(), (n,)] if n else [()]
+        fits = n == len(saved["active"]) and (prior is not None) == self.config.needs_prior
+        if not fits or [own.shape for own in sums] != shapes:  # anybody can compute a checksum
+            raise RunError(f"the checkpoint of {where} is not of this run", "train it again: --again")
+        losses = [self.backend.place(own, device=self.place["device"]) for own in sums]
         return State(prior, lanes, losses=losses, **{name: saved[name] for name in SAVED})
 
     def last_good_lane(self, lane: int, checkpoints: Iterable[tuple[Arrays, dict[str, Any]]]) -> Arrays:
@@ -134,8 +144,7 @@ class StateFactory:
                 arrays = {name: array if array.ndim == 0 else array[at : at + 1] for name, array in own.items()}
                 if all_finite(arrays):
                     return arrays
-        options: dict[str, Any] = {"seed": self.config.seed, **self.place}
-        found: Arrays = self.backend.export(self._new_lanes([lane], options))
+        found: Arrays = self.backend.export(self._new_model([lane]))
         return found
 
 

@@ -1,6 +1,6 @@
 """The matrices that trained networks compute with: the one place that says what a lane's W is made of.
 
-Only the rows that are asked for are read from a checkpoint, so one lane of many costs little.
+Only the lanes that are asked for are read from a checkpoint.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,11 +12,10 @@ import numpy as np
 from safetensors import safe_open
 
 from imlp.couplings import Branch
-from imlp.files import parse_json
+from imlp.model import BUFFER
 from imlp.networks import Layer
+from imlp.train import checkpoint
 from imlp.train.config import Config
-
-EVERY_ROW = slice(None)
 
 
 def made_of(layer: Layer, own: Mapping[str, np.ndarray], branch: Branch | None) -> tuple[np.ndarray, np.ndarray | None]:
@@ -32,12 +31,12 @@ def made_of(layer: Layer, own: Mapping[str, np.ndarray], branch: Branch | None) 
     return made_W.astype(W.dtype), None if made_b is None else made_b.astype(W.dtype)
 
 
-def prior_matrix(layer: Layer, own: Mapping[str, np.ndarray], rows: slice = EVERY_ROW) -> np.ndarray:
-    """Rows of `W_P = matrix(w)` as a dense array; `own` has each part of `w` by its name."""
-    from imlp.reference import matrix  # it takes SciPy
+def prior_matrix(layer: Layer, own: Mapping[str, np.ndarray]) -> np.ndarray:
+    """`W_P = matrix(w)` as a dense array in float64; `own` has each part of `w` by its name."""
+    from imlp.reference import matrix
 
-    W_P: Any = matrix(layer.spec, layer.spec.unnamed(dict(own)))
-    dense: np.ndarray = W_P[rows].toarray()
+    W_P: Any = matrix(layer.spec, layer.spec.unnamed({part: w.astype(np.float64) for part, w in own.items()}))
+    dense: np.ndarray = W_P.toarray()
     return dense
 
 
@@ -46,26 +45,26 @@ class SavedWeights:
 
     def __init__(self, config: Config, file: Any):
         self.config, self.file = config, file
-        state = parse_json((file.metadata() or {})["state"])
-        self.epoch, self.lanes = int(state["epoch"]), [int(lane) for lane in state["active"]]
+        state = checkpoint.state_of(file)
+        self.epoch, self.lanes = state["epoch"], state["active"]
         self.network = config.make_network(tuple(state["image"]), state["classes"])
 
     def of_lane(self, lane: int, layer: Layer, rows: slice) -> np.ndarray:
         """Rows of the matrix of one of `lanes`."""
         index, branch = self.lanes.index(lane), self.config.lanes[lane].branch(self.network)
-        key = f"lanes/{layer.name}.weight"  # (lanes, M_out, M_in)
-        if branch is None or layer.name not in branch.layers:
-            alone: np.ndarray = self.file.get_slice(key)[index : index + 1, rows][0]
-            return alone
-        names = [f"{layer.name}.{part}" for part in branch.coupling.parts(layer.spec)]
-        there = set(self.file.keys())
-        own = {name: self.file.get_tensor(f"lanes/{name}")[index] for name in names if f"lanes/{name}" in there}
-        return made_of(layer, own, branch)[0][rows]
+        parts = ["weight"] if branch is None else branch.coupling.parts(layer.spec)
+        names = {f"{layer.name}.{part}" for part in parts if f"lanes/{layer.name}.{part}" in self.file.keys()}  # noqa: SIM118
+        numbers = {name: self.file.get_slice(f"lanes/{name}")[index : index + 1][0] for name in names}
+        return made_of(layer, numbers, branch)[0][rows]
 
     def of_prior(self, layer: Layer, rows: slice) -> np.ndarray:
         """Rows of the matrix of the prior, which was trained only where a lane needs it."""
-        own = {part: self.file.get_tensor(f"prior/{layer.name}.{part}") for part in layer.spec.parameters}
-        return prior_matrix(layer, {part: array.astype(np.float64) for part, array in own.items()}, rows)
+        own, there = {}, set(self.file.keys())
+        for part, parameter in layer.spec.parameters.items():
+            name = f"{layer.name}.{part}"  # that of a pooling is not trained
+            saved = self.file.get_tensor(f"prior/{name}" if f"prior/{name}" in there else f"prior/{BUFFER}{name}")
+            own[part] = saved.reshape(parameter.shape)  # torch has another for convolutions of one dimension
+        return prior_matrix(layer, own)[rows]
 
 
 @contextmanager

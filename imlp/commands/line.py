@@ -1,0 +1,65 @@
+"""`line`: walk from a trained lane to its prior, without training."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from imlp.commands.console import PICTURES, Force, OutsideCoupling, OutsideNetwork, check_suffix, out, print_json, table
+from imlp.commands.progress import watched
+from imlp.files import check_new, check_path
+from imlp.model.line import Line
+from imlp.train.run_folder import refuse_links
+
+
+def line(
+    run: Annotated[Path, typer.Argument(help="A run's folder.")],
+    lane: Annotated[int, typer.Option(min=0, help="The lane's number, from 0 in the order of config.toml.")] = 0,
+    points: Annotated[int, typer.Option(min=2, max=1001, help="How many values of t, from 0 to 1.")] = 11,
+    align: Annotated[
+        bool, typer.Option("--align", help="First put the MLP's hidden units into the order nearest to the prior's.")
+    ] = False,
+    head: Annotated[bool, typer.Option("--head", help="Move the head as well, which the paper does not.")] = False,
+    out_file: Annotated[
+        Path | None, typer.Option("--out", help="The picture (.png, .svg or .pdf). Default: RUN/lineK.png.")
+    ] = None,
+    network: OutsideNetwork = None,
+    coupling: OutsideCoupling = None,
+    force: Force = False,
+    json: Annotated[bool, typer.Option("--json", help="Print only the numbers, as JSON.")] = False,
+) -> None:
+    """Measure a lane on its way to the prior: accuracy and loss of (1 - t) W + t W_P on the test images.
+
+    All layers move together, then each alone. Nothing is trained; head and norms stay the lane's. This is the paper's
+    test-time interpolation (appendix F, `--alpha end:t`) for every t.
+    """
+    from imlp.look import plot as drawing  # matplotlib takes a second to import
+    from imlp.train import line as measuring
+
+    path = out_file or run / f"line{lane}.png"
+    check_suffix(path, *PICTURES)
+    check_path(path)
+    check_new(out_file, force=force)
+    if out_file is None:
+        refuse_links([path])
+    options = {"points": points, "align": align, "head": head, "network": network, "coupling": coupling}
+    with watched(quiet=json) as progress:
+        found = measuring.line(run, lane, **options, progress=progress)  # type: ignore[arg-type]
+    title = f"{run.resolve().name}, lane {lane}" + (", aligned" if align else "")
+    drawing.save(drawing.line_figure(found, title), path)
+    if json:
+        print_json(found.as_dict())
+        return
+    out.print(_table(found, title))
+    out.print(f"drawn: {path}", soft_wrap=True)
+
+
+def _table(found: Line, title: str) -> Table:
+    """A row of accuracies for each t, and the barrier below them; the picture and --json have the losses as well."""
+    points = zip(*found.values(), strict=True)
+    rows = [[f"{row[0].t:.3g}", *(f"{100 * p.accuracy:.2f}" for p in row)] for row in points]
+    made = table(f"test accuracy, %: {title}", ("t", *found), rows, text=0)
+    made.add_section()
+    made.add_row("barrier", *(f"{100 * found.barrier(name)[0]:.2f}" for name in found))
+    return made
