@@ -5,11 +5,14 @@ the layers of the original, as one steps a learning-rate scheduler. Needs torch.
 """
 
 from imlp.nn.branches import Branches, couple, decay_groups
+from imlp.nn.choice import RefusedError
 from imlp.nn.compare import bias_meter, project_, verify
 from imlp.nn.dense import Dense
-from imlp.nn.densify import TooLargeError, densify, size_table
+from imlp.nn.densify import TooLargeError, densify, matrix, size_table
 from imlp.nn.find import Found, Plan, find
 from imlp.nn.interpolation import Interpolation, interpolate_, relax_
+from imlp.nn.line import align_, line
+from imlp.nn.shift import shift_meter
 from imlp.nn.table import Table
 
 __all__ = [
@@ -18,16 +21,21 @@ __all__ = [
     "Found",
     "Interpolation",
     "Plan",
+    "RefusedError",
     "Table",
     "TooLargeError",
+    "align_",
     "bias_meter",
     "couple",
     "decay_groups",
     "densify",
     "find",
     "interpolate_",
+    "line",
+    "matrix",
     "project_",
     "relax_",
+    "shift_meter",
     "size_table",
     "verify",
 ]

@@ -1,6 +1,5 @@
 """The couplings `pathway` and `gate` for PyTorch models: a dense layer beside its structured one, both trained."""
 
-import copy
 from collections.abc import Callable, Mapping
 from math import inf
 from typing import Any
@@ -15,6 +14,8 @@ from imlp.errors import ConfigError, ModuleError
 from imlp.nn.choice import Layers
 from imlp.nn.dense import Dense
 from imlp.nn.pairs import pairs, prior_numbers, unwrapped
+from imlp.nn.watch import copied
+from imlp.nn.weights import is_computed
 from imlp.spec import Spec
 
 
@@ -65,7 +66,8 @@ class Branches(nn.Module):
         own = {name: getattr(self, name) for name in self.coupling.numbers(spec)}
         if isinstance(self.coupling, Blend):
             return of_parts(self.coupling, spec, own, x, y_u, lambda: self.prior(x))
-        w, b_w = prior_numbers(self.prior, spec, like=self.dense.weight)
+        w, b_w = (getattr(self.prior, part, None) for part in ("weight", "bias"))  # not detached: they are trained
+        w = prior_numbers(self.prior, spec, like=self.dense.weight)[0] if w is None else w.reshape(spec.weight_shape)
         small = spec.named(w) | {"bias": b_w}
         parts = {"weight": self.dense.weight, "bias": self.dense.bias} | own
         parts |= {f"prior.{part}": array for part, array in small.items()}
@@ -89,7 +91,7 @@ def couple(
 
     >>> from imlp.nn import densify
     >>> prior = nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.Flatten())
-    >>> model = couple(densify(prior, (1, 4, 4)), prior, "gate")
+    >>> model = couple(densify(prior, (1, 4, 4), init="random"), prior, "gate")
     >>> [name for name, _ in model.named_parameters()]
     ['0.gate', '0.dense.weight', '0.dense.bias', '0.prior.weight', '0.prior.bias']
     """
@@ -104,10 +106,12 @@ def couple(
         if pair.prior is None:
             raise ModuleError(f"coupling {way.name!r} needs a prior", "give the module that was densified")
         parent, _, own = name.rpartition(".")
-        computed = {id(own): own.detach() for own in vars(pair.prior).values() if isinstance(own, Tensor)}
-        own_copy = copy.deepcopy(pair.prior, computed)  # torch copies no tensor that autograd has made
-        made = Branches(pair.dense, own_copy, way)
-        setattr(inner.get_submodule(parent), own, made)
+        if not own:
+            raise ModuleError("the model is a single layer", "put it into a torch.nn.Sequential")
+        if not isinstance(way, Blend) and any(is_computed(pair.prior, part) for part in ("weight", "bias")):
+            problem = f"the prior's layer {name} makes its weight or bias of other parameters"
+            raise ModuleError(problem, f"remove the parametrization: coupling {way.name!r} trains the weight itself")
+        setattr(inner.get_submodule(parent), own, Branches(pair.dense, copied(pair.prior), way))
     return model
 
 

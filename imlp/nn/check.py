@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from imlp import checks
 from imlp.accel import apply
 from imlp.errors import ModuleError
-from imlp.nn.find import Found, Plan, a_parameter, cannot_take, filled, refusal, undisturbed
+from imlp.nn.choice import Refused, RefusedError
+from imlp.nn.find import Found, Plan, a_parameter, cannot_take, filled, undisturbed
 from imlp.nn.pairs import prior_numbers
 from imlp.nn.watch import copied, first, tensors
 
@@ -27,40 +28,44 @@ def check_same(module: nn.Module, dense: nn.Module, plan: Plan, batch: Tensor, *
     """Refuse a dense form that is not the module with other layers.
 
     Each spec is given what reaches its layer in the module and has to return what the layer returns; the dense form has
-    to run. With `same_output` the matrices have to return the same too, and so does the whole.
+    to run. All that differ are refused at once. With `same_output` the matrices have to return the same too, and so
+    does the whole.
     """
-    check_pass_fits(module, plan)
+    check_pass_fits(module, plan, remedy="give a smaller image, or check=False")
     x = filled(module, batch)
+    wrong: list[Refused] = []
     matrices = {layer.name: dense.get_submodule(layer.name) for layer in plan.layers}
-    compare = {
-        layer.name: partial(_compare, layer, matrices[layer.name] if same_output else None) for layer in plan.layers
-    }
-    expected, found = _outputs(module, x, hooks=compare), _outputs(module, x, matrices)
-    difference = _difference(found, expected)
+    watched = ((layer, matrices[layer.name] if same_output else None) for layer in plan.layers)
+    compare = {layer.name: partial(_compare, wrong, layer, made) for layer, made in watched}
+    expected = _outputs(module, x, hooks=compare)
+    if wrong:
+        raise RefusedError(wrong)
+    found = _outputs(module, x, matrices)
+    difference = relative_error(found, expected)
     tolerance = _tolerance(a_parameter(module))
     if difference <= tolerance or (not same_output and difference < inf):
         return
     # Some networks magnify rounding: what do errors of that size in these layers do to this one?
     noisy = _outputs(module, x, hooks=dict.fromkeys(matrices, _add_noise))
-    allowed = max(tolerance, MARGIN * _difference(noisy, expected))
+    allowed = max(tolerance, MARGIN * relative_error(noisy, expected))
     if difference <= allowed:
         return
     for name, made in matrices.items():
-        alone = _difference(_outputs(module, x, {name: made}), expected)
+        alone = relative_error(_outputs(module, x, {name: made}), expected)
         if alone > allowed:
-            reason = f"what the module returns depends on more of it than its output (off by {alone:.1e})"
-            raise refusal(name, reason)
+            reason = "what the module returns depends on more of it than its output"
+            wrong.append(Refused(name, reason, f" (off by {alone:.1e})"))
+    if wrong:
+        raise RefusedError(wrong)
     raise ModuleError(f"the output of the dense form is off by {difference:.1e}", "choose other layers")
 
 
-def check_pass_fits(module: nn.Module, plan: Plan) -> None:
+def check_pass_fits(module: nn.Module, plan: Plan, *, remedy: str = "give a smaller image") -> None:
     """Refuse a forward pass that would not fit into the memory."""
     need, free = OPERATIONS_HELD * plan.pass_bytes, checks.free_memory(str(a_parameter(module).device))
     if need > free:
-        problem = (
-            f"a forward pass to check the dense form takes {need / 1e6:,.0f} MB, but there are {free / 1e6:,.0f} MB"
-        )
-        raise ModuleError(problem, "give a smaller image, or skip it: check=False")
+        problem = f"a forward pass to check the dense form takes {need / 1e6:,.0f} MB"
+        raise ModuleError(f"{problem}, but there are {free / 1e6:,.0f} MB", remedy)
 
 
 def _outputs(
@@ -81,17 +86,26 @@ def _outputs(
         raise cannot_take(x, error) from error
 
 
-def _compare(layer: Found, matrix: nn.Module | None, own: nn.Module, args: Any, kwargs: Any, output: Tensor) -> None:
+def _compare(
+    wrong: list[Refused],
+    layer: Found,
+    matrix: nn.Module | None,
+    own: nn.Module,
+    args: Any,
+    kwargs: Any,
+    output: Tensor,
+) -> None:
     """A layer that has just run beside its spec, or its matrix."""
     x = first(args, kwargs)
     weight, bias = prior_numbers(own, layer.spec, like=x)
     found = apply(layer.spec, weight, bias, x.flatten(1)).view_as(output) if matrix is None else matrix(x)
     tolerance = _tolerance(output)
-    if _difference([found], [output]) > tolerance:  # only then is it worth asking how large the terms of the sums are
+    if relative_error([found], [output]) > tolerance:  # only then ask how large the terms of the sums are
         terms = apply(layer.spec, weight.abs(), None if bias is None else bias.abs(), x.abs().flatten(1))
         difference = float((found - output).abs().max() / terms.max().clamp(min=1e-30))
         if not difference <= tolerance:
-            raise refusal(layer.name, f"its matrix returns something else than the layer (off by {difference:.1e})")
+            reason = "its matrix returns something else than the layer"
+            wrong.append(Refused(layer.name, reason, f" (off by {difference:.1e})"))
 
 
 def _add_noise(own: nn.Module, args: Any, kwargs: Any, output: Tensor) -> Tensor:
@@ -103,7 +117,7 @@ def _tolerance(like: Tensor) -> float:
     return TF32 if like.is_cuda and like.dtype == torch.float32 else TOLERANCE.get(like.dtype, 0.05)
 
 
-def _difference(found: Iterable[Tensor], expected: Iterable[Tensor]) -> float:
+def relative_error(found: Iterable[Tensor], expected: Iterable[Tensor]) -> float:
     """The largest of all tensors, relative to the largest number in each; infinite if they cannot be compared."""
     found, expected = ([tensor.cpu().double() for tensor in each] for each in (found, expected))
     if [tensor.shape for tensor in found] != [tensor.shape for tensor in expected]:

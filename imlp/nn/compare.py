@@ -9,11 +9,13 @@ from torch import Tensor, nn
 from imlp.accel import measure, measure_random, project
 from imlp.accel.verbs import seen
 from imlp.errors import ModuleError
+from imlp.nn.check import relative_error
 from imlp.nn.choice import Layers
 from imlp.nn.dense import Dense
 from imlp.nn.find import undisturbed
 from imlp.nn.pairs import of_layer, pairs, prior_numbers, project_bias, unwrapped
 from imlp.nn.table import Table
+from imlp.nn.watch import first, tensors
 from imlp.nn.weights import current, put, tie_of, ties
 
 
@@ -22,7 +24,7 @@ def project_(prior: nn.Module, model: nn.Module, *, layers: Layers = None, rest:
     """Make `prior` the nearest one to a dense model, in place: layer by layer in least squares.
 
     Kernel taps that never meet the image, which the dense form cannot see, keep their value. With `rest`, norms, heads
-    and whatever else both have are copied as they are. If a layer is refused, nothing has changed.
+    and whatever else both have are copied as they are. If something is refused, nothing has changed.
 
     >>> from imlp.nn import densify
     >>> prior = nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.Flatten())
@@ -31,7 +33,14 @@ def project_(prior: nn.Module, model: nn.Module, *, layers: Layers = None, rest:
     True
     """
     chosen, inner = pairs(model, prior, layers), unwrapped(prior)
-    before = {name: tensor.clone() for name, tensor in inner.state_dict().items()}
+    here, theirs = inner.state_dict(), unwrapped(model).state_dict()
+    before = {name: tensor.clone() for name, tensor in here.items()}
+    replaced = tuple(f"{name}." if name else "" for name in pairs(model, prior))
+    both = {name: theirs[name] for name in here if rest and name in theirs and not name.startswith(replaced)}
+    for name, tensor in both.items():
+        if tensor.shape != here[name].shape:
+            problem = f"{name} is {tuple(here[name].shape)} in the prior, but {tuple(tensor.shape)} in the model"
+            raise ModuleError(problem, "give the model that was made of it, or rest=False")
     groups = ties(inner)
     try:
         for name, (dense, own) in chosen.items():
@@ -43,12 +52,8 @@ def project_(prior: nn.Module, model: nn.Module, *, layers: Layers = None, rest:
     except ModuleError:
         inner.load_state_dict(before)
         raise
-    if rest:
-        replaced = tuple(f"{name}." if name else "" for name in pairs(model, prior))
-        theirs = unwrapped(model).state_dict()
-        for name, tensor in inner.state_dict().items():
-            if not name.startswith(replaced) and name in theirs:
-                tensor.copy_(theirs[name])
+    for name, tensor in both.items():
+        here[name].copy_(tensor)
     return prior
 
 
@@ -95,8 +100,8 @@ def verify(model: nn.Module, prior: nn.Module, x: Tensor, *, layers: Layers = No
     chosen, table = pairs(model, prior, layers), Table()
 
     def compare(name: str, own: nn.Module, args: Any, kwargs: Any, result: Tensor) -> None:
-        given, dense = next(iter((*args, *kwargs.values()))), chosen[name].dense
-        table[name] = _difference(dense(given.to(dense.weight)), result)
+        dense = chosen[name].dense
+        table[name] = _row(dense(first(args, kwargs).to(dense.weight)), result)
 
     watched = [(name, pair.prior) for name, pair in chosen.items() if pair.prior is not None]
     hooks = [own.register_forward_hook(partial(compare, name), with_kwargs=True) for name, own in watched]
@@ -109,15 +114,14 @@ def verify(model: nn.Module, prior: nn.Module, x: Tensor, *, layers: Layers = No
     finally:
         for hook in hooks:
             hook.remove()
-    if not isinstance(expected, Tensor):
-        raise ModuleError(
-            f"the prior returns a {type(expected).__name__}", "verify compares networks that return one tensor"
-        )
-    return Table({**table, "output": _difference(found, expected)})
+    both = [[own for own in tensors(given) if own.is_floating_point()] for given in (found, expected)]
+    shapes = [[own.shape for own in given] for given in both]
+    if not both[1] or shapes[0] != shapes[1]:
+        problem = f"the prior returns {len(both[1])} tensors, and the dense form others"
+        raise ModuleError(problem, "verify compares networks that return the same shapes, at least one tensor")
+    each = [_row(*pair) for pair in zip(*both, strict=True) if pair[0].numel()]
+    return Table({**table, "output": max(each, key=lambda row: row["error"], default={"error": 0.0})})
 
 
-def _difference(found: Tensor, expected: Tensor) -> dict[str, Any]:
-    wide = torch.float64 if expected.device.type != "mps" else torch.float32
-    found, expected = found.to(expected.device, wide), expected.to(wide)
-    scale = float(expected.abs().max())
-    return {"error": float((found - expected).abs().max()) / max(scale, 1e-30), "scale": scale}
+def _row(found: Tensor, expected: Tensor) -> dict[str, Any]:
+    return {"error": relative_error([found], [expected]), "scale": float(expected.abs().max())}

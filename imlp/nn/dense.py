@@ -4,6 +4,7 @@ from math import prod
 
 import numpy as np
 import torch
+import torch.fx
 from torch import Tensor, nn
 
 from imlp import checks
@@ -20,10 +21,8 @@ def zeros(m_out: int, m_in: int, *, dtype: torch.dtype | None, device: torch.dev
 
     To map the pages of a large matrix one by one takes longer than to fill it.
     """
-    kind, place = (
-        NUMPY_TYPES.get(dtype or torch.get_default_dtype()),
-        torch.device(device or torch.get_default_device()),
-    )
+    kind = NUMPY_TYPES.get(dtype or torch.get_default_dtype())
+    place = torch.device(device or torch.get_default_device())
     if kind is None or place.type != "cpu" or m_out * m_in < LARGE:
         return torch.zeros(m_out, m_in, dtype=dtype, device=device)
     room = np.zeros(m_out * m_in + ALIGNMENT // np.dtype(kind).itemsize, kind)
@@ -42,7 +41,7 @@ class Dense(nn.Module):
     (torch.Size([256, 192]), torch.Size([5, 4, 8, 8]))
     """
 
-    bias: nn.Parameter | None
+    bias: Tensor | None
 
     def __init__(
         self,
@@ -94,13 +93,17 @@ class Dense(nn.Module):
         return made
 
     def forward(self, input: Tensor) -> Tensor:
-        """`input` by its name, too, as torch's own layers take it."""
-        x = input
-        batch = x.shape[: x.ndim - len(self.in_shape)]
-        if x.shape[len(batch) :] != self.in_shape:
-            raise ArrayError(f"input of shape {tuple(x.shape)} for {self}", f"it must end with {self.in_shape}")
-        y = nn.functional.linear(x.reshape(*batch, self.weight.shape[1]), self.weight, self.bias)
-        return y.reshape(*batch, *self.out_shape)
+        """`input` by its name, too, as torch's own layers take it; what `torch.jit.script` can read."""
+        if not torch.jit.is_scripting() and not torch.jit.is_tracing():
+            _check_input(input, self.in_shape)
+        y = nn.functional.linear(input.flatten(-len(self.in_shape)), self.weight, self.bias)
+        return y.unflatten(-1, self.out_shape)
 
     def extra_repr(self) -> str:
         return f"{self.spec}, {self.in_shape} -> {self.out_shape}, bias={self.bias is not None}"
+
+
+@torch.fx.wrap  # one step of a traced graph: a proxy has no shape to compare
+def _check_input(x: Tensor, in_shape: Shape) -> None:
+    if x.shape[-len(in_shape) :] != in_shape:
+        raise ArrayError(f"input of shape {tuple(x.shape)} for Dense", f"it must end with {in_shape}")

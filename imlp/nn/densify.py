@@ -6,11 +6,14 @@ import torch
 from torch import Tensor, nn
 
 from imlp import checks
+from imlp.accel import matrix as dense_or_sparse
 from imlp.errors import ModuleError, known
 from imlp.nn.check import check_same
-from imlp.nn.choice import Layers
+from imlp.nn.choice import Layers, RefusedError, without
+from imlp.nn.convnd import ConvNd
 from imlp.nn.dense import Dense
 from imlp.nn.find import Found, Plan, a_parameter, example, find
+from imlp.nn.geometry import KINDS, plain_class
 from imlp.nn.pairs import prior_numbers
 from imlp.nn.table import Table
 from imlp.nn.watch import copied
@@ -18,10 +21,11 @@ from imlp.spec import Conv, Shape, Shared, Spec
 
 
 class TooLargeError(ModuleError):
-    """A dense form that does not fit: with the sizes of all layers, and the fewest of them to leave out."""
+    """A dense form that does not fit: with the sizes of all layers, and the fewest of them to leave out (none: all)."""
 
-    def __init__(self, problem: str, left_out: list[str], table: Table):
-        super().__init__(problem, f"leave out {', '.join(left_out)}: layers={[f'!{name}' for name in left_out]}")
+    def __init__(self, problem: str, left_out: list[str], table: Table, layers: Layers = None):
+        names = f"leave out {', '.join(left_out)}: layers={without(layers, left_out)}"
+        super().__init__(problem, names if left_out else "no layer fits: give a smaller image")
         self.left_out, self.table = left_out, table
 
     def __str__(self) -> str:
@@ -33,49 +37,85 @@ def densify(
     input_shape: Shape | Tensor,
     *,
     layers: Layers = None,
-    init: Literal["random", "prior"] = "random",
+    init: Literal["prior", "random"] = "prior",
+    skip: Literal["refused"] | None = None,
     limit: int | None = None,
     generator: torch.Generator | None = None,
     check: bool = True,
 ) -> nn.Module:
     """A copy of `module` in which every convolution, and every linear layer on more than one row, is `Dense`.
 
-    Everything else is copied as it is. `input_shape` is that of one image, without the batch, or an example batch.
-    `layers` chooses by name, glob or type, and takes pooling and plain linear layers too if they are chosen; `!NAME`
-    leaves layers out. The dense layers are drawn as `nn.Linear` draws them, or with `init="prior"` hold the matrices of
-    the layers that they replace, so that the copy is the same function. More than `limit` bytes (unless given, what is
-    free) are refused before anything is allocated.
+    Everything else is copied as it is. The dense layers hold the matrices of the layers that they replace, so the copy
+    is the same function; with `init="random"` they are drawn as `nn.Linear` draws them, for an MLP from scratch.
+
+    `input_shape` is that of one image, without the batch, or an example batch. `layers` chooses by name, glob or type,
+    and takes pooling and plain linear layers too if they are chosen; `!NAME` and `!Linear` leave layers out. Layers
+    without a dense form are refused by name, all at once; with `skip="refused"` they stay as they are, and the copy's
+    `left_structured` has the reason of each. More than `limit` bytes (unless given, what is free) are refused before
+    anything is allocated.
 
     The copy is checked on a random batch (or the example) before it is returned: each layer against its spec, and with
     `init="prior"` the whole output against the module's. What differs is refused by name. `check=False` skips that, and
     saves a forward pass of both.
 
     >>> prior = nn.Sequential(nn.Conv2d(3, 4, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(36, 10))
-    >>> densify(prior, (3, 8, 8), init="prior")[0].weight.shape
+    >>> densify(prior, (3, 8, 8))[0].weight.shape
     torch.Size([36, 192])
     """
-    known(init, ("random", "prior"), "init")
-    plan = find(module, input_shape, layers)
-    dense = replaced(module, plan, init=init, limit=limit, generator=generator)
-    if check and not a_parameter(module).is_meta:
-        check_same(module, dense, plan, example(module, input_shape, 1), same_output=init == "prior")
-    return dense
+    known(init, ("prior", "random"), "init")
+    if generator is not None and init == "prior":
+        raise ModuleError("a generator is given, but nothing is drawn", "give init='random' for an MLP from scratch")
+    plan = find(module, input_shape, layers, skip=skip)
+    while True:
+        dense = replaced(module, plan, init=init, limit=limit, generator=generator, layers=layers)
+        dense.left_structured = plan.left  # type: ignore[assignment]
+        if not check or a_parameter(module).is_meta:
+            return dense
+        try:
+            check_same(module, dense, plan, example(module, input_shape, 1), same_output=init == "prior")
+            return dense
+        except RefusedError as error:
+            if skip is None or len(error.layers) == len(plan.layers):
+                raise RefusedError(error.layers, layers) from None
+            plan = plan.without(error.layers)
+
+
+@torch.no_grad()
+def matrix(layer: nn.Module, input_shape: Shape | Tensor, *, layout: Literal["dense", "sparse"] = "dense") -> Tensor:
+    """`W_P (M_out, M_in)` of one layer, for flat inputs: that of a convolution, a pooling or a linear layer.
+
+    `input_shape` is that of one input, without the batch, or an example batch.
+
+    >>> matrix(nn.Conv1d(1, 1, 2, bias=False), (1, 3)).shape
+    torch.Size([2, 3])
+    """
+    if plain_class(layer) is None:
+        names = ", ".join(kind.__name__ for kind in KINDS)
+        raise ModuleError(f"{type(layer).__name__} is no layer with a matrix", f"give one of {names}")
+    (found,) = find(layer, input_shape, "").layers
+    weight, _ = prior_numbers(layer, found.spec, like=a_parameter(layer))
+    return dense_or_sparse(found.spec, weight, layout=layout)
 
 
 def replaced(
-    module: nn.Module, plan: Plan, *, init: str, limit: int | None = None, generator: torch.Generator | None = None
+    module: nn.Module,
+    plan: Plan,
+    *,
+    init: str,
+    limit: int | None = None,
+    generator: torch.Generator | None = None,
+    layers: Layers = None,
 ) -> nn.Module:
-    """The copy that a plan describes."""
+    """The copy that a plan describes; `layers` are those that it was made for."""
     like = a_parameter(module)
-    _check_room(plan, like, limit)
+    _check_room(plan, like, limit, layers)
     instead: dict[nn.Module, nn.Module] = {}
     for layer in plan.layers:
         own = module.get_submodule(layer.name)
-        still = copied(own).eval()  # to read a weight that is computed may change the layer's buffers
         kind = next(own.parameters(), like)
         shapes = (layer.in_shape, layer.out_shape)
         if init == "prior":
-            made = Dense.of_prior(layer.spec, *prior_numbers(_computed(still), layer.spec, like=kind), *shapes)
+            made = Dense.of_prior(layer.spec, *prior_numbers(own, layer.spec, like=kind), *shapes)
         else:
             options: dict[str, Any] = {"dtype": kind.dtype, "device": kind.device, "generator": generator}
             made = Dense(layer.spec, *shapes, bias=layer.bias, **options)
@@ -86,14 +126,6 @@ def replaced(
             made.register_forward_pre_hook(_no_fast_path)
         instead[own] = made.train(own.training)
     return copied(module, instead=instead)
-
-
-@torch.no_grad()
-def _computed(own: nn.Module) -> nn.Module:
-    """A layer after the hooks that compute its weight (`weight_norm`, `prune`), which has no others."""
-    for hook in own._forward_pre_hooks.values():
-        hook(own, ())
-    return own
 
 
 def _no_fast_path(module: nn.Module, args: Any) -> None:
@@ -107,22 +139,30 @@ def size_table(plan: Plan, itemsize: int = 4) -> Table:
 
 def _row(layer: Found, itemsize: int) -> dict[str, Any]:
     m_out, m_in = layer.spec.matrix_shape
-    nonzero = layer.spec.nnz / (m_out * m_in)
-    row = {"spec": _in_short(layer.spec), "matrix": f"{m_out} x {m_in}", "numbers": layer.numbers, "nonzero": nonzero}
-    return row | {"MB": round(layer.numbers * itemsize / 1e6, 1)}
+    windows = f", {layer.windows} windows" if layer.windows > 1 else ""
+    row = {"spec": _in_short(layer.spec) + windows, "matrix": f"{m_out} x {m_in}", "numbers": layer.numbers}
+    return row | {"nonzero": layer.spec.nnz / (m_out * m_in), "MB": round(layer.numbers * itemsize / 1e6, 1)}
 
 
 def _in_short(spec: Spec) -> str:
     """The geometry as far as it fits into a table: `Conv 3x3 /2 g4` has stride 2 and 4 groups."""
-    if isinstance(spec, Shared):
-        return f"Shared, {spec.rows} rows" if spec.rows > 1 else "Shared"
-    if not isinstance(spec, Conv):
-        return type(spec).__name__
-    extras = [f"/{max(spec.strides)}"] * (spec.strides != (1, 1)) + [f"g{spec.groups}"] * (spec.groups > 1)
-    return " ".join(["Conv", "x".join(map(str, spec.kernels)), *extras])
+    kernel: Shape
+    stride: Shape
+    match spec:
+        case Shared(rows):
+            return f"Shared, {rows} rows" if rows > 1 else "Shared"
+        case Conv():
+            name, kernel, stride, mode = "Conv", spec.kernels, spec.strides, "zeros"
+        case ConvNd():
+            name = "ConvTranspose" if spec.transposed else "Conv"
+            kernel, stride, mode = spec.kernel, spec.stride, spec.mode
+        case _:
+            return type(spec).__name__
+    extras = [f"/{max(stride)}"] * (max(stride) > 1) + [f"g{spec.groups}"] * (spec.groups > 1)
+    return " ".join([name, "x".join(map(str, kernel)), *extras, *[mode] * (mode != "zeros")])
 
 
-def _check_room(plan: Plan, like: Tensor, limit: int | None) -> None:
+def _check_room(plan: Plan, like: Tensor, limit: int | None, layers: Layers) -> None:
     """Refuse what does not fit."""
     if like.device.type == "meta":
         return
@@ -131,13 +171,12 @@ def _check_room(plan: Plan, like: Tensor, limit: int | None) -> None:
     need = plan.numbers * itemsize
     if need <= free:
         return
-    left_out: list[str] = []
+    left_out, over = [], need - free
     for layer in sorted(plan.layers, key=lambda layer: -layer.numbers):
-        if need - sum(one.numbers * itemsize for one in plan.layers if one.name in left_out) > free:
+        if over > 0:
             left_out.append(layer.name)
-    raise TooLargeError(
-        f"the dense form takes {need / 1e6:,.0f} MB, but {'the limit is' if limit is not None else 'there are'} "
-        f"{free / 1e6:,.0f} MB",
-        left_out,
-        size_table(plan, itemsize),
-    )
+            over -= layer.numbers * itemsize
+    left_out = left_out if len(left_out) < len(plan.layers) else []
+    there = "the limit is" if limit is not None else "there are"
+    problem = f"the dense form takes {need / 1e6:,.0f} MB, but {there} {free / 1e6:,.0f} MB"
+    raise TooLargeError(problem, left_out, size_table(plan, itemsize), layers)

@@ -1,13 +1,17 @@
-"""Modules that users name from outside the package: `torchvision.models:resnet18`, `mine.py:network`."""
+"""Modules that users name from outside the package: `torchvision.models:resnet18`, `timm:resnet18`, `mine.py:net`."""
 
 from collections.abc import Mapping
+from difflib import get_close_matches
+from functools import partial
 from inspect import Parameter, signature
 from typing import Any
 
 import torch
 from torch import nn
+from torchvision import models
+from torchvision.models import list_models
 
-from imlp.errors import ImlpError, ModuleError
+from imlp.errors import ImlpError, ModuleError, OutsideError
 from imlp.plugins import imported
 from imlp.spec import Shape
 
@@ -28,7 +32,7 @@ def make(
     >>> make("torch.nn:Linear", seed=0, options={"in_features": 2, "out_features": 3}).weight.shape
     torch.Size([3, 2])
     """
-    value = imported(reference).value
+    value = _named(reference)
     if not callable(value) or isinstance(value, nn.Module):
         kind = type(value).__name__
         raise ModuleError(f"{reference} is a {kind}", "name a function that makes a torch.nn.Module, or its class")
@@ -50,6 +54,17 @@ def make(
             "let it make a torch.nn.Module; or take image and classes, and make an imlp.networks.Network",
         )
     return module
+
+
+def _named(reference: str) -> Any:
+    """The object of this name; `timm:NAME` is a model of timm's."""
+    place, _, name = reference.rpartition(":")
+    if place == "timm":
+        return partial(imported("timm:create_model").value, name)
+    if not place and (near := get_close_matches(name, list_models(module=models), n=1)):
+        problem = f"{reference!r:.60} names no object; did you mean torchvision.models:{near[0]}"
+        raise OutsideError(f"{problem}?", "write FILE.py:NAME or package.module:NAME")
+    return imported(reference).value
 
 
 def _sizes(value: Any, image: Shape | None, classes: int | None) -> dict[str, Any]:

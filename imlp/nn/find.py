@@ -5,12 +5,12 @@ whose dense form would not be the same function is refused by name. The copy run
 sizes of batch, which tell the batch from all other axes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from operator import index
-from typing import Any
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -20,14 +20,14 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
 from imlp import checks
-from imlp.errors import ImlpError, ModuleError
-from imlp.nn.choice import Layers, choose
-from imlp.nn.uneven import UnevenConv
+from imlp.errors import ImlpError, ModuleError, known
+from imlp.nn.choice import Layers, Refused, RefusedError, choose, listed, refusal
+from imlp.nn.geometry import CONVOLUTIONS, KINDS, plain_class, spec_of
 from imlp.nn.watch import Calls, Watch, copied, in_a_line
-from imlp.nn.weights import tie_of, ties
-from imlp.spec import Conv, Shape, Shared, Spec
+from imlp.nn.weights import current, tie_of, ties
+from imlp.spec import Shape, Spec
 
-KINDS = (nn.Conv2d, nn.Conv1d, nn.Linear, nn.AvgPool2d)
+NEVER_CALLED = "never called in the forward pass"
 WRAPPERS = {"DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule"}
 LARGEST_RESULT = 100  # times the input: what a module that needs numbers is expected to hold at a time
 
@@ -42,6 +42,7 @@ class Found:
     in_shape: Shape
     out_shape: Shape
     bias: bool
+    windows: int = 1  # of each image, that are examples to this layer: it is the same one for all of them
 
     @property
     def numbers(self) -> int:
@@ -52,7 +53,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Plan:
-    """The layers to be replaced, and those that stay as they are because they are never called, with the reason."""
+    """The layers to be replaced, and those that stay as they are, with the reason: never called, or no dense form."""
 
     layers: tuple[Found, ...]
     left: dict[str, str] = field(default_factory=dict)
@@ -62,16 +63,31 @@ class Plan:
     def numbers(self) -> int:
         return sum(layer.numbers for layer in self.layers)
 
+    def without(self, refused: Iterable[Refused]) -> "Plan":
+        """The plan with more layers that stay as they are."""
+        left = {one.name: f"{one.reason}{one.detail}" for one in refused}
+        layers = tuple(layer for layer in self.layers if layer.name not in left)
+        return replace(self, layers=layers, left=self.left | left)
 
-def find(module: nn.Module, input_shape: Shape | Tensor, layers: Layers = None) -> Plan:
+
+def find(
+    module: nn.Module,
+    input_shape: Shape | Tensor,
+    layers: Layers = None,
+    *,
+    skip: Literal["refused"] | None = None,
+) -> Plan:
     """What `densify` would replace, in the order of the forward pass; nothing of the size of a matrix is allocated.
 
-    `input_shape` is that of one image, without the batch, or an example batch of at least two.
+    `input_shape` is that of one image, without the batch, or an example batch. Layers without a dense form are refused
+    by name, all at once, or with `skip="refused"` left as they are.
 
     >>> found = find(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()), (3, 8, 8)).layers[0]
     >>> found.name, found.spec.matrix_shape, found.out_shape
     ('0', (144, 192), (4, 6, 6))
     """
+    if skip is not None:
+        known(skip, ("refused",), "skip", ModuleError)
     _refuse_wrapped(module)
     _refuse_lazy(module)
     candidates: dict[str, nn.Module] = {name: own for name, own in module.named_modules() if isinstance(own, KINDS)}
@@ -79,25 +95,24 @@ def find(module: nn.Module, input_shape: Shape | Tensor, layers: Layers = None) 
     watches = _watched(module, batches)
     calls = watches[0].calls
     chosen = choose(candidates, layers, [name for name, own in candidates.items() if _by_default(own, calls[name])])
-    by_name = [layers] if isinstance(layers, str) else [] if layers is None or isinstance(layers, type) else layers
-    left = {name: "never called in the forward pass" for name in chosen if not calls[name]}
-    for name in left:
-        if name in by_name:
-            raise refusal(name, "it is never called in the forward pass")
-    called = [name for name in chosen if name not in left]
-    _refuse_shared(module, called)
-    found = []
-    for name in called:
-        _refuse_hooks(name, candidates[name])
-        found.append(_found(name, candidates[name], len(batches[0]), *(watch.calls[name] for watch in watches)))
-        if readers := [watch.readers[name] for watch in watches if name in watch.readers]:
-            reason = f"its weight is read outside of it as well (by {readers[0]}), and a matrix would be read instead"
-            raise refusal(name, reason, "read another parameter there, or ")
+    left = {name: NEVER_CALLED for name in chosen if not calls[name] and name not in listed(layers)}
+    groups, found, refused = ties(module), [], list[Refused]()
+    for name in chosen:
+        if name in left:
+            continue
+        try:
+            each = [watch.calls[name] for watch in watches]
+            readers = [watch.readers[name] for watch in watches if name in watch.readers]
+            found.append(_found(name, candidates[name], len(batches[0]), each, groups, readers))
+        except RefusedError as error:
+            refused += error.layers
+    if refused and (skip is None or not found):
+        raise RefusedError(refused, layers)
     if not found:
         raise ModuleError("no layer of the module has a dense form", "it needs a convolution, or name other layers")
     order = {name: n for n, name in enumerate(watches[0].order)}
     pass_bytes = max(watch.most_bytes for watch in watches)
-    return Plan(tuple(sorted(found, key=lambda layer: order[layer.name])), left, pass_bytes)
+    return Plan(tuple(sorted(found, key=lambda layer: order[layer.name])), left, pass_bytes).without(refused)
 
 
 def _watched(module: nn.Module, batches: list[Tensor]) -> list[Watch]:
@@ -131,7 +146,9 @@ def cannot_take(batch: Tensor, error: Exception, more: str = "") -> ImlpError:
     if isinstance(error, ImlpError):
         return error
     problem = f"the module cannot take a batch of shape {tuple(batch.shape)}: {in_a_line(error)}"
-    return ModuleError(problem, f"give the shape of one image as the module takes it{more}")
+    one, *rest = batch.shape[1:]
+    such = f"without a batch: {tuple(rest)}" if one == 1 and rest else "such as (3, 224, 224) or --image 3x224x224"
+    return ModuleError(problem, f"give the shape of one image as the module takes it, {such}{more}")
 
 
 @contextmanager
@@ -150,11 +167,12 @@ def undisturbed(*modules: nn.Module) -> Iterator[None]:
 
 
 def example(module: nn.Module, input_shape: Shape | Tensor, more: int = 0) -> Tensor:
-    """A batch of two, on the `meta` device, or the one that was given; with `more` examples."""
+    """A batch of two, on the `meta` device, or the one that was given, a single example twice; with `more` examples."""
     if isinstance(input_shape, Tensor):
-        if input_shape.ndim == 0 or len(input_shape) < 2:
-            raise ModuleError("the example is a batch of one", "give at least two, so that the batch can be told apart")
-        return torch.cat([input_shape, input_shape[:more]])
+        if input_shape.ndim == 0 or not len(input_shape):
+            raise ModuleError("the example is a batch of none", "give at least one: the first axis is the batch")
+        at_least_two = input_shape if len(input_shape) > 1 else torch.cat([input_shape] * 2)
+        return torch.cat([at_least_two, at_least_two[:more]])
     try:
         shape = tuple(index(size) for size in input_shape)
         if not shape or min(shape) < 1:
@@ -181,68 +199,44 @@ def a_parameter(module: nn.Module) -> Tensor:
 
 def _by_default(own: nn.Module, calls: Calls) -> bool:
     """Convolutions, and linear layers that serve more than one row."""
-    return isinstance(own, nn.Conv2d | nn.Conv1d) or (isinstance(own, nn.Linear) and any(len(x) > 2 for x, _ in calls))
+    return isinstance(own, CONVOLUTIONS) or (isinstance(own, nn.Linear) and any(len(x) > 2 for x, _ in calls))
 
 
-def _found(name: str, own: nn.Module, batch: int, calls: Calls, calls_of_one_more: Calls) -> Found:
-    """The layer by its calls with a batch, and with a batch of one more."""
+def _found(
+    name: str, own: nn.Module, batch: int, each: list[Calls], groups: list[list[str]], readers: list[str]
+) -> Found:
+    """The layer by its calls with a batch, and with a batch of one more; windows of an image are part of the batch."""
+    calls, of_one_more = each
+    if not calls:
+        raise refusal(name, f"it is {NEVER_CALLED}")
+    if others := tie_of(name, groups):
+        raise refusal(name, f"its weight is shared: it is {' and '.join(others)}", remedy="give each its own, or ")
+    _refuse_hooks(name, own)
     shapes = {x for x, _ in calls}
     if len(shapes) > 1:
         several = " and ".join(str(shape[1:]) for shape in sorted(shapes))
-        raise refusal(name, f"it is called with different shapes, {several}")
+        raise refusal(name, "it is called with different shapes", f", {several}")
     if len(calls) > 1:
-        raise refusal(name, f"it is used {len(calls)} times, with one weight", "make a layer for each use, or ")
+        remedy = "make a layer for each use, or "
+        raise refusal(name, f"it is used {len(calls)} times, with one weight", remedy=remedy)
     ((x, y),) = calls
-    plain = next(kind for kind in KINDS if isinstance(own, kind))
-    for method in ("forward", "_conv_forward"):
-        if getattr(type(own), method, None) is not getattr(plain, method, None):
-            raise refusal(name, f"its class {type(own).__name__} computes something else than {plain.__name__}")
-    one_more = [((batch + 1, *x[1:]), (batch + 1, *y[1:]))]
-    if (x[0], y[0]) != (batch, batch) or len(x) != len(y) or calls_of_one_more != one_more:
-        raise refusal(name, f"the first axis of its input, {x}, is not the batch of {batch}")
+    windows = x[0] // batch
+    one_more = windows * (batch + 1)
+    expected = [((one_more, *x[1:]), (one_more, *y[1:]))]
+    if x[0] != windows * batch or y[0] != x[0] or len(x) != len(y) or of_one_more != expected:
+        raise refusal(name, "the first axis of its input", f", {x}, is not the batch of {batch}")
     try:
-        spec = _spec(own, x[1:])
+        spec = spec_of(own, x[1:])
     except ModuleError as error:
         raise refusal(name, error.problem) from None
-    return Found(name, plain.__name__, spec, x[1:], y[1:], getattr(own, "bias", None) is not None)
-
-
-def _spec(own: nn.Module, in_shape: Shape) -> Spec:
-    match own:
-        case nn.Linear():
-            return Shared(prod(in_shape[:-1]), own.in_features, own.out_features)
-        case nn.Conv2d():
-            if len(in_shape) != 3:
-                raise ModuleError("it is called without a batch")
-            return _convolution(own, in_shape)
-        case nn.Conv1d():
-            return _convolution(own, (in_shape[0], 1, in_shape[1]))
-        case nn.AvgPool2d():
-            if own.ceil_mode or (own.padding != 0 and own.padding != (0, 0) and not own.count_include_pad):
-                raise ModuleError("it divides by another number at the border (ceil_mode, count_include_pad)")
-            c = in_shape[0]
-            return Conv(in_shape, c, kernel=own.kernel_size, stride=own.stride, padding=own.padding, groups=c)  # type: ignore
-    raise TypeError(f"{type(own).__name__} has no spec")
-
-
-def _convolution(own: nn.Conv1d | nn.Conv2d, image: Shape) -> Spec:
-    """Its spec on `(channels, height, width)`; in one dimension the height is 1."""
-    if own.padding_mode != "zeros":
-        raise ModuleError(f"its padding mode is {own.padding_mode!r}, and only zeros are linear in place")
-    flat = 2 - len(own.kernel_size)
-    kernel, stride, dilation = ((1,) * flat + tuple(given) for given in (own.kernel_size, own.stride, own.dilation))
-    geometry: dict[str, Any] = {"kernel": kernel, "dilation": dilation, "groups": own.groups}
-    if own.padding == "same":
-        reach = [gap * (size - 1) for size, gap in zip(kernel, dilation, strict=True)]
-        before = tuple(each // 2 for each in reach)
-        if any(each % 2 for each in reach):
-            after = tuple(each - first for each, first in zip(reach, before, strict=True))
-            return UnevenConv(image, own.out_channels, before=before, after=after, **geometry)
-        padding = before
-    else:
-        given = (0,) * len(own.kernel_size) if own.padding == "valid" else own.padding
-        padding = (0,) * flat + tuple(int(size) for size in given)
-    return Conv(image, own.out_channels, stride=stride, padding=padding, **geometry)  # type: ignore[arg-type]
+    if prod(y[1:]) != spec.matrix_shape[0]:
+        raise refusal(name, "it is called with more than its input", ", such as output_size")
+    if readers:
+        reason, detail = "its weight is read outside of it as well", f" (by {readers[0]}), and a matrix would be read"
+        raise refusal(name, reason, f"{detail} instead", remedy="read another parameter there, or ")
+    plain = plain_class(own)
+    assert plain is not None
+    return Found(name, plain.__name__, spec, x[1:], y[1:], current(own, "bias") is not None, windows)
 
 
 def _refuse_wrapped(module: nn.Module) -> None:
@@ -265,28 +259,14 @@ def _refuse_wrapped(module: nn.Module) -> None:
 
 def _refuse_hooks(name: str, own: nn.Module) -> None:
     """Hooks that the dense layer would not have; those that only compute the weight are no loss."""
+    makers = WeightNorm | SpectralNorm | BasePruningMethod
     for kind in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"):
-        if any(
-            not isinstance(hook, WeightNorm | SpectralNorm | BasePruningMethod) for hook in getattr(own, kind).values()
-        ):
+        if not all(isinstance(hook, makers) for hook in getattr(own, kind).values()):
             what = kind.strip("_").replace("_", " ").removesuffix("s")
-            raise refusal(name, f"it has a {what}", "remove the hook and add it to the dense layer, or ")
+            raise refusal(name, f"it has a {what}", remedy="remove the hook and add it to the dense layer, or ")
 
 
 def _refuse_lazy(module: nn.Module) -> None:
     for name, own in module.named_modules():
         if isinstance(own, LazyModuleMixin) and own.has_uninitialized_params():  # type: ignore[misc]
             raise ModuleError(f"{name} is lazy: it has no weight yet", "run a batch through the module first")
-
-
-def _refuse_shared(module: nn.Module, chosen: list[str]) -> None:
-    """Two names for one layer, or one weight in two places: the dense form has no such tie."""
-    groups = ties(module)
-    for name in chosen:
-        if others := tie_of(name, groups):
-            raise refusal(name, f"its weight is shared: it is {' and '.join(others)}", "give each its own, or ")
-
-
-def refusal(name: str, reason: str, remedy: str = "") -> ModuleError:
-    shown = name or "the module"
-    return ModuleError(f"{shown} has no dense form: {reason}", f"{remedy}leave it out: layers=['!{name}']")

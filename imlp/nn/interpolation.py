@@ -4,28 +4,31 @@ The couplings are those of `imlp.couplings`. For the package's own, nothing of t
 """
 
 from collections.abc import Callable, Mapping, MutableMapping
-from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, finfo, nn
+from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
 
 from imlp import checks
 from imlp.accel import layer_verbs
 from imlp.couplings import COUPLINGS, AnyCoupling, Mixing, Move
 from imlp.couplings import coupling as coupling_of
-from imlp.couplings.schedule import Schedule, parse
-from imlp.errors import AlphaError, ConfigError, ModuleError
+from imlp.couplings.schedule import parse
+from imlp.errors import AlphaError, ConfigError, ImlpError, ModuleError
 from imlp.model.mixing import move_part
-from imlp.nn.choice import Layers, matches
-from imlp.nn.pairs import Pair, of_layer, pairs, prior_numbers, unwrapped
+from imlp.nn.choice import Layers, listed, matches
+from imlp.nn.pairs import of_layer, pairs, prior_numbers, unwrapped
 from imlp.nn.weights import current, is_computed, tie_of, ties
 
-AlphaOf = Callable[[int], float | None]
+Alphas = dict[str, float | str | Callable[[int], float | None]]  # of each layer that has one
 
 
 class Interpolation:
     """Steps after the optimizers, as a learning-rate scheduler does: `knob.step()` mixes every `every`-th time.
+
+    Weights in bfloat16 or float16 are mixed in float32, and what their own type cannot hold is kept for the next time.
 
     - `alpha`: a number; a schedule as `train` takes it (`"decay:0.5:2"`), whose epochs are here the times that it
       mixes; a function of the step, counted from 0; or a mapping from names, globs or types of the prior's layers to
@@ -41,7 +44,7 @@ class Interpolation:
 
     >>> from imlp.nn import densify
     >>> prior = nn.Sequential(nn.Conv2d(1, 1, 3, padding=1), nn.Flatten())
-    >>> model = densify(prior, (1, 4, 4))
+    >>> model = densify(prior, (1, 4, 4), init="random")
     >>> knob = Interpolation(model, prior, alpha=1)
     >>> knob.step()
     >>> x = torch.ones(2, 1, 4, 4)
@@ -61,27 +64,54 @@ class Interpolation:
         biases: bool = True,
         steps: int | None = None,
         alpha_sharing: Any = None,
-        optimizer: torch.optim.Optimizer | None = None,
+        optimizer: Optimizer | None = None,
     ) -> None:
         self.coupling = _mixing(coupling)
         if prior is None and self.coupling.needs_prior:
             raise ModuleError(f"coupling {self.coupling.name!r} needs a prior", "give one, or use self")
-        for name, value in (("every", every), ("steps", 1 if steps is None else steps)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ModuleError(f"{name} is {value!r}", "give a whole number of at least 1")
-        self.every, self.biases, self.steps = every, biases, steps
+        self.every, self.biases = _count("every", every), biases
+        self.steps = None if steps is None else _count("steps", steps)
+        layers = None if layers is None else listed(layers)
         self._given = unwrapped(model), None if prior is None else unwrapped(prior), layers
         self.pairs = pairs(*self._given)
         self._refuse_what_cannot_be_mixed()
         self.calls = 0
-        own = {name: pair.dense if pair.prior is None else pair.prior for name, pair in self.pairs.items()}
-        self._alphas = {name: given for name, given in self._by_layer(alpha, own).items() if given is not None}
-        if alpha_sharing is not None and "alpha_sharing" not in self.coupling.knobs:
-            raise ModuleError(f"alpha_sharing is for the coupling self, not {self.coupling.name}", "leave it out")
-        shared = {} if alpha_sharing is None else self._by_layer(alpha_sharing, own)
-        self._sharing = {name: given for name, given in shared.items() if given is not None}
+        self.alpha, self.alpha_sharing = alpha, alpha_sharing
+        self._last: dict[str, float] = {}
+        self._remainders: dict[str, Tensor] = {}
+        self._handle: RemovableHandle | None = None
         _check_optimizer(optimizer)
-        self._has_two, self.optimizer = alpha_sharing is not None, optimizer
+        self.optimizer = optimizer
+
+    def __repr__(self) -> str:
+        settings = {"coupling": self.coupling.name, "alpha": self.alpha, "alpha_sharing": self.alpha_sharing}
+        settings |= {"every": self.every, "layers": list(self.pairs)}
+        shown = (f"{name}={value!r}" for name, value in settings.items() if value is not None)
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+    @property
+    def alpha(self) -> Any:
+        """One value if all layers have the same, otherwise one for each that has any; set it as when it was made."""
+        return _common(self._alphas, len(self.pairs))
+
+    @alpha.setter
+    def alpha(self, alpha: Any) -> None:
+        self._alphas = self._by_layer(alpha)
+
+    @property
+    def alpha_sharing(self) -> Any:
+        """The same for the second knob of `self`; None: it has one."""
+        return None if self._sharing is None else _common(self._sharing, len(self.pairs))
+
+    @alpha_sharing.setter
+    def alpha_sharing(self, alpha: Any) -> None:
+        if alpha is not None and "alpha_sharing" not in self.coupling.knobs:
+            raise ModuleError(f"alpha_sharing is for the coupling self, not {self.coupling.name}", "leave it out")
+        self._sharing = None if alpha is None else self._by_layer(alpha)
+
+    def get_last_alpha(self) -> dict[str, float]:
+        """Alpha of each layer that was mixed last."""
+        return dict(self._last)
 
     def _refuse_what_cannot_be_mixed(self) -> None:
         groups = ties(self._given[0])
@@ -103,83 +133,158 @@ class Interpolation:
             self._mix()
         self.calls += 1
 
+    def attach(self, optimizer: Optimizer) -> RemovableHandle:
+        """Call `step()` after each step of this optimizer; `remove()` of what is returned ends it.
+
+        Neither a pass that only accumulates gradients nor a step that a `GradScaler` skips is one. With several
+        optimizers, attach the one that steps last: the knob leaves the one that it was attached to before.
+
+        >>> from imlp.nn import densify
+        >>> prior = nn.Sequential(nn.Conv2d(1, 1, 3, padding=1), nn.Flatten())
+        >>> model = densify(prior, (1, 4, 4), init="random")
+        >>> knob, optimizer = Interpolation(model, prior, 0.1), torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> handle = knob.attach(optimizer)
+        >>> optimizer.step()
+        >>> knob.calls
+        1
+        """
+        while isinstance(inner := getattr(optimizer, "optimizer", None), Optimizer):  # as accelerate wraps it
+            optimizer = inner
+        if not isinstance(optimizer, Optimizer):
+            raise ModuleError(f"attach was given {optimizer!r:.60}", "give a torch.optim.Optimizer")
+        if self._handle is not None:
+            self._handle.remove()
+        self._handle = optimizer.register_step_post_hook(self._after)
+        return self._handle
+
+    def _after(self, optimizer: Any, *_: Any) -> None:
+        skipped = getattr(optimizer, "found_inf", None)  # by a GradScaler for a fused optimizer, which steps by itself
+        if skipped is None or not skipped.any():
+            self.step()
+
     @torch.no_grad()
     def _mix(self) -> None:
         now = pairs(*self._given)
         if now != self.pairs:
             names = [name for name in {**self.pairs, **now} if self.pairs.get(name) != now.get(name)]
             raise ModuleError(f"replaced since the knob was made: {', '.join(names)}", "make a new knob")
-        alphas, sharing = self.alphas, self._now(self._sharing) if self._has_two else {}
+        alphas, sharing = self.alphas, self._now(self._sharing or {})
         for name in dict.fromkeys((*alphas, *sharing)):
-            second = (sharing.get(name, 0.0),) if self._has_two else ()
+            second = () if self._sharing is None else (sharing.get(name, 0.0),)
             move = Move(self.coupling, (alphas.get(name, 0.0), *second), biases=self.biases)
             if not move.is_idle:
-                self._move(self.pairs[name], move)
+                self._move(name, move)
+        self._last = alphas
 
-    def _move(self, pair: Pair, move: Move) -> None:
-        dense = pair.dense
+    def _move(self, name: str, move: Move) -> None:
+        dense, prior = self.pairs[name]
         small: tuple[Any, Any] = (None, None)
-        if pair.prior is not None and move.coupling.needs_prior:
-            small = prior_numbers(pair.prior, dense.spec, like=dense.weight)
-        mixed = [dense.weight, dense.bias if move.biases else None]
-        for part, parameter, own in zip(("weight", "bias"), mixed, small, strict=True):
-            if parameter is not None:
-                move_part(move, part, layer_verbs, dense.spec, parameter.detach(), own)
-                if self.optimizer is not None:
-                    self.optimizer.state.pop(parameter, None)
+        if prior is not None and move.coupling.needs_prior:
+            wide = torch.promote_types(dense.weight.dtype, torch.float32)
+            small = prior_numbers(prior, dense.spec, like=dense.weight.new_empty((), dtype=wide))
+        mixed = {"weight": dense.weight, "bias": dense.bias if move.biases else None}
+        for (part, parameter), own in zip(mixed.items(), small, strict=True):
+            if parameter is None:
+                continue
+            there, key = parameter.detach(), f"{name}.{part}".lstrip(".")
+            exact = self._exact(key, there)
+            move_part(move, part, layer_verbs, dense.spec, exact, own)
+            if exact is not there:
+                there.copy_(exact)
+                self._remainders[key] = exact.sub_(there)
+            if self.optimizer is not None:
+                self.optimizer.state.pop(parameter, None)
+
+    def _exact(self, name: str, there: Tensor) -> Tensor:
+        """The numbers in float32 or wider: a narrower type would round each small move away, and the mixing stall."""
+        exact = there.to(torch.promote_types(there.dtype, torch.float32))
+        if (left := self._remainders.pop(name, None)) is not None:
+            info = finfo(there.dtype)  # whatever was written there since, no more is left than its type can round away
+            most = exact.abs().clamp_(min=info.tiny).mul_(info.eps)
+            exact += left.clamp(-most, most)
+        return exact
 
     @property
     def alphas(self) -> dict[str, float]:
         """Alpha of each layer that the next mixing moves."""
         return self._now(self._alphas)
 
-    def _now(self, functions: Mapping[str, AlphaOf]) -> dict[str, float]:
-        found = {name: alpha(self.calls) for name, alpha in functions.items()}
+    def _now(self, given: Alphas) -> dict[str, float]:
+        found = {name: self._at(alpha) for name, alpha in given.items()}
         return {name: checks.alphas(alpha, None)[0] for name, alpha in found.items() if alpha is not None}
 
+    def _at(self, alpha: Any) -> float | None:
+        """Alpha now, when `step` was called `calls` times."""
+        if callable(alpha):
+            return alpha(self.calls)
+        schedule, times, n = parse(alpha), (self.steps or 1) // self.every, self.calls // self.every
+        over = schedule.kind in ("decay", "end") and n >= times
+        return None if over else schedule.at(n, times)
+
     def state_dict(self) -> dict[str, Any]:
-        """What it takes to resume; the alphas themselves are given again."""
-        return {"calls": self.calls}
+        """What it takes to resume. An alpha that is a function is None here: it is given again."""
+        return {
+            "calls": self.calls,
+            "every": self.every,
+            "steps": self.steps,
+            "alpha": _saved(self._alphas),
+            "alpha_sharing": None if self._sharing is None else _saved(self._sharing),
+            "last_alpha": self.get_last_alpha(),
+            "remainders": dict(self._remainders),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        calls = state.get("calls") if isinstance(state, Mapping) and set(state) == {"calls"} else None
-        if isinstance(calls, bool) or not isinstance(calls, int) or calls < 0:
-            raise ModuleError(f"{state!r:.60} is not the state of a knob", "give what state_dict() returned")
-        self.calls = calls
+        """Continue as the knob whose state this is, with its alphas; if it is refused, nothing has changed."""
+        before = vars(self).copy()
+        try:
+            self.calls, self.every = _count("calls", state["calls"], least=0), _count("every", state["every"])
+            self.steps = None if state["steps"] is None else _count("steps", state["steps"])
+            self.alpha = _restored(state["alpha"], self._alphas)
+            self.alpha_sharing = state["alpha_sharing"] and _restored(state["alpha_sharing"], self._sharing or {})
+            self._last = dict(state["last_alpha"])
+            like = {name: self._given[0].get_parameter(name) for name in state["remainders"]}
+            left = {name: own.reshape(like[name].shape) for name, own in state["remainders"].items()}
+            self._remainders = {name: own.to(like[name].device, copy=True) for name, own in left.items()}
+        except Exception as error:
+            vars(self).update(before)
+            if isinstance(error, ImlpError):
+                raise
+            remedy = "give what state_dict() returned, of a knob for the same layers"
+            raise ModuleError(f"{state!r:.60} is not the state of a knob", remedy) from error
 
-    def _by_layer(self, alpha: Any, own: Mapping[str, nn.Module]) -> dict[str, AlphaOf | None]:
+    def _by_layer(self, alpha: Any) -> Alphas:
         if not isinstance(alpha, Mapping):
-            return dict.fromkeys(own, self._function(alpha))
+            return dict.fromkeys(self.pairs, self._checked(alpha))
+        own = {name: pair.dense if pair.prior is None else pair.prior for name, pair in self.pairs.items()}
         if not alpha:
             raise AlphaError("alpha names no layer", f"give a number, or one for some of {', '.join(own)}")
-        functions = {what: self._function(value) for what, value in alpha.items()}
+        given = {what: self._checked(value) for what, value in alpha.items()}
         for what in alpha:
             if not any(matches(name, module, what) for name, module in own.items()):
                 raise ModuleError(f"alpha has {what!r}, which is none of the layers", f"there are {', '.join(own)}")
-        found: dict[str, AlphaOf | None] = {}
+        found: Alphas = {}
         for name, module in own.items():
-            fitting = [what for what in functions if matches(name, module, what)]
+            fitting = [what for what in given if matches(name, module, what)]
             fitting.sort(key=lambda what: (what != name, isinstance(what, type)))  # stable: the first of equals
-            found[name] = functions[fitting[0]] if fitting else None
+            if fitting:
+                found[name] = given[fitting[0]]
         return found
 
-    def _function(self, alpha: Any) -> AlphaOf:
-        """Alpha as a function of how often `step` was called before."""
+    def _checked(self, alpha: Any) -> Any:
+        """A function as it is, a constant as a number, any other schedule as its text."""
         if callable(alpha):
             return alpha
         if isinstance(alpha, str) and "=" in alpha:
             pairs = (part.partition("=") for part in alpha.split(","))
             raise AlphaError(f"alpha is {alpha!r}", f"give a mapping: { ({name: value for name, _, value in pairs}) }")
         schedule = parse(alpha)
+        if schedule.kind == "rate":
+            remedy = "give a function of the step that does: lambda step: min(1, R * rates.get_last_lr()[0] * every)"
+            raise AlphaError(f"alpha {schedule} follows the trainer's learning rate", remedy)
         if schedule.kind in ("decay", "end") and self.steps is None:
             problem = f"alpha {schedule} depends on how long the training is"
             raise AlphaError(problem, "give steps=: how often step() will be called")
-        return partial(self._scheduled, schedule)
-
-    def _scheduled(self, schedule: Schedule, calls: int) -> float | None:
-        times, n = (self.steps or 1) // self.every, calls // self.every
-        over = schedule.kind in ("decay", "end") and n >= times
-        return None if over else schedule.at(n, times)
+        return schedule.numbers[0] if schedule.kind == "constant" else str(schedule)
 
 
 def _mixing(coupling: AnyCoupling) -> Mixing:
@@ -190,6 +295,30 @@ def _mixing(coupling: AnyCoupling) -> Mixing:
     if not isinstance(found, Mixing):
         remedy = "use imlp.nn.couple, or relax_" if found.name in COUPLINGS else "derive it from imlp.couplings.Mixing"
         raise ModuleError(f"coupling {found.name!r} has no alpha", remedy)
+    return found
+
+
+def _count(name: str, value: Any, *, least: int = 1) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ModuleError(f"{name} is {value!r}", f"give a whole number of at least {least}")
+    return value
+
+
+def _common(given: Alphas, layers: int) -> Any:
+    first = next(iter(given.values()))
+    return first if len(given) == layers and all(alpha == first for alpha in given.values()) else dict(given)
+
+
+def _saved(given: Alphas) -> dict[str, Any]:
+    return {name: None if callable(alpha) else alpha for name, alpha in given.items()}
+
+
+def _restored(saved: Mapping[str, Any], own: Alphas) -> Alphas:
+    """The alphas of a state; a function, which is None there, is the one that the knob was given."""
+    found: Alphas = {name: own.get(name, 0.0) if alpha is None else alpha for name, alpha in saved.items()}
+    if lost := [name for name, alpha in saved.items() if alpha is None and not callable(found[name])]:
+        problem = f"alpha of {', '.join(lost)} was a function when the state was saved"
+        raise ModuleError(problem, "give the function again")
     return found
 
 
@@ -214,7 +343,7 @@ def interpolate_(
 
 
 @torch.no_grad()
-def relax_(model: nn.Module, prior: nn.Module, *, optimizer: torch.optim.Optimizer | None = None) -> nn.Module:
+def relax_(model: nn.Module, prior: nn.Module, *, optimizer: Optimizer | None = None) -> nn.Module:
     """Let the model become the prior, in place, from where it may train freely (d'Ascoli et al. 2019).
 
     Every parameter and buffer that is not a dense layer's is copied by its name. Given an optimizer, its state is
@@ -222,7 +351,7 @@ def relax_(model: nn.Module, prior: nn.Module, *, optimizer: torch.optim.Optimiz
 
     >>> from imlp.nn import densify
     >>> prior = nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.Flatten(), nn.Linear(32, 5))
-    >>> model = relax_(densify(prior, (1, 4, 4)), prior)
+    >>> model = relax_(densify(prior, (1, 4, 4), init="random"), prior)
     >>> x = torch.ones(2, 1, 4, 4)
     >>> torch.allclose(model(x), prior(x), atol=1e-6)
     True
@@ -230,13 +359,14 @@ def relax_(model: nn.Module, prior: nn.Module, *, optimizer: torch.optim.Optimiz
     _check_optimizer(optimizer)
     knob = Interpolation(model, prior, 1)
     dense = {id(tensor) for pair in knob.pairs.values() for tensor in pair.dense.parameters()}
+    theirs, everything = (unwrapped(each).state_dict(keep_vars=True) for each in (prior, model))
+    rest = {name: own for name, own in everything.items() if id(own) not in dense}
+    for name, own in rest.items():
+        if name not in theirs or theirs[name].shape != own.shape:
+            raise ModuleError(f"the prior has no {name} of shape {tuple(own.shape)}", "give the one it was made of")
     knob.step()
-    theirs = unwrapped(prior).state_dict(keep_vars=True)
-    for name, own in unwrapped(model).state_dict(keep_vars=True).items():
-        if id(own) not in dense:
-            if name not in theirs or theirs[name].shape != own.shape:
-                raise ModuleError(f"the prior has no {name} of shape {tuple(own.shape)}", "give the one it was made of")
-            own.copy_(theirs[name])
+    for name, own in rest.items():
+        own.copy_(theirs[name])
     if optimizer is not None:
         optimizer.state.clear()
     return model

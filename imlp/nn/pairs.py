@@ -11,7 +11,7 @@ from imlp.accel import adjoint_bias
 from imlp.errors import ImlpError, ModuleError
 from imlp.nn.choice import Layers, choose
 from imlp.nn.dense import Dense
-from imlp.nn.find import KINDS, _spec
+from imlp.nn.geometry import plain_class, spec_of
 from imlp.nn.weights import current
 from imlp.spec import Shared, Spec
 
@@ -57,13 +57,11 @@ def of_layer(name: str) -> Iterator[None]:
 
 def _check_geometry(own: nn.Module, dense: Dense) -> None:
     """Refuse a layer of the prior whose matrix is not of the family that the dense layer was made for."""
-    plain = next((kind for kind in KINDS if isinstance(own, kind)), None)
-    methods = ("forward", "_conv_forward")
-    if plain is None or any(getattr(type(own), each, None) is not getattr(plain, each, None) for each in methods):
+    if plain_class(own) is None:
         raise ModuleError(f"{type(own).__name__} is not the layer of {dense.spec}", MADE_OF)
     rows = isinstance(own, nn.Linear) and isinstance(dense.spec, Shared)  # a linear layer takes any number of them
     try:
-        spec = _spec(own, (dense.spec.rows, own.in_features) if rows else dense.in_shape)  # type: ignore
+        spec = spec_of(own, (dense.spec.rows, own.in_features) if rows else dense.in_shape)  # type: ignore
     except ImlpError as error:
         raise ModuleError(f"the prior's {own} is not the layer of {dense.spec}: {error.problem}", MADE_OF) from error
     if spec != dense.spec:
@@ -78,6 +76,8 @@ def unwrapped(module: nn.Module) -> nn.Module:
         inner = getattr(module, "_orig_mod", None)
         if inner is None and isinstance(module, nn.parallel.DistributedDataParallel | nn.DataParallel):
             inner = module.module
+        if not isinstance(module, nn.Module):
+            raise ModuleError(f"the model is {module!r:.60}", "give a torch.nn.Module")
         if not isinstance(inner, nn.Module):
             return module
         module = inner

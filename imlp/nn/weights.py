@@ -12,6 +12,7 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
 from imlp.errors import ModuleError
+from imlp.nn.geometry import computed_with
 
 NEWER = "use torch.nn.utils.parametrize and torch.nn.utils.parametrizations, or make it a parameter"
 
@@ -19,6 +20,8 @@ NEWER = "use torch.nn.utils.parametrize and torch.nn.utils.parametrizations, or 
 def is_computed(own: nn.Module, part: str) -> bool:
     """Whether a layer's `weight` or `bias` is made of other parameters."""
     if is_parametrized(own, part):  # not read here: that could move its buffers
+        return True
+    if computed_with(own, part) is not None:
         return True
     return part not in own._parameters and part not in own._buffers and getattr(own, part, None) is not None
 
@@ -30,12 +33,11 @@ def current(own: nn.Module, part: str) -> Tensor | None:
     >>> current(conv, "weight").shape
     torch.Size([2, 1, 3, 3])
     """
-    if not is_computed(own, part):
-        held: Tensor | None = getattr(own, part, None)
-    elif is_parametrized(own, part):
-        held = _parametrised(own, part)
-    else:
-        held = _before_a_pass(own, part)
+    held = computed_with(own, part)
+    if held is None and is_computed(own, part):
+        held = (_parametrised if is_parametrized(own, part) else _before_a_pass)(own, part)
+    elif held is None:
+        held = getattr(own, part, None)
     return None if held is None else held.detach()
 
 

@@ -1,0 +1,197 @@
+"""What a layer of torch computes, as a spec: read from the call that it makes when it runs, without numbers.
+
+So neither its class nor its attributes have to be known: a layer that pads, makes its weight from others and then calls
+one linear function of torch is what it calls. A layer that does anything else with its input or output has no spec.
+"""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from math import prod
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from imlp.errors import ImlpError, ModuleError
+from imlp.nn.convnd import MODES, ConvNd
+from imlp.nn.watch import copied, in_a_line, tensors
+from imlp.spec import Conv, Shape, Shared, Spec
+
+CONVOLUTIONS = nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d
+KINDS = (*CONVOLUTIONS, nn.Linear, nn.AvgPool2d)
+_CONV = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
+_TRANSPOSED = ("input", "weight", "bias", "stride", "padding", "output_padding", "groups", "dilation")
+ARGUMENTS = {
+    **{f"conv{n}d": _CONV for n in (1, 2, 3)},
+    **{f"conv_transpose{n}d": _TRANSPOSED for n in (1, 2, 3)},
+    "linear": ("input", "weight", "bias"),
+    "avg_pool2d": ("input",),
+    "pad": ("input", "pad", "mode", "value"),
+}
+SETTING = int, float, str, tuple, type(None)  # an attribute that a layer may compute by
+OPTIONS = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1, "mode": "constant", "value": None}
+
+
+class Call(NamedTuple):
+    """One call of a function of torch, by the names of its arguments; what it was padded with before, if it was."""
+
+    function: str
+    given: Mapping[str, Any]
+    pad: Mapping[str, Any] | None
+
+
+class _Stop(Exception):
+    """The layer has come to its linear function."""
+
+
+class _Calls(TorchFunctionMode):
+    """Follows a layer's input through one padding and one linear function."""
+
+    def __init__(self, x: Tensor, *, stop: bool = False) -> None:
+        super().__init__()
+        self.now, self.stop, self.alone = x, stop, True
+        self.call: Call | None = None
+        self._pad: Mapping[str, Any] | None = None
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs, name = kwargs or {}, getattr(func, "__name__", "")
+        takes_it = any(own is self.now for own in tensors((args, kwargs)))
+        known = takes_it and self.call is None and name in ARGUMENTS and not (name == "pad" and self._pad)
+        if known:
+            given = OPTIONS | dict(zip(ARGUMENTS[name], args, strict=False)) | kwargs
+            if name == "pad":
+                self._pad = given
+            else:
+                self.call = Call(name, given, self._pad)
+                if self.stop:
+                    raise _Stop
+        result = func(*args, **kwargs)
+        if known:
+            self.now = result
+        elif takes_it and any(True for _ in tensors(result)) and result is not self.now:
+            self.alone = False
+        return result
+
+
+def plain_class(own: nn.Module) -> type[nn.Module] | None:
+    """The class of torch that a layer belongs to, if it is one of those with a matrix."""
+    return next((kind for kind in KINDS if isinstance(own, kind)), None)
+
+
+def is_own_class(own: nn.Module) -> bool:
+    """Whether a layer's class computes in a way of its own."""
+    plain = plain_class(own)
+    methods = ("forward", "_conv_forward")
+    return plain is not None and any(getattr(type(own), m, None) is not getattr(plain, m, None) for m in methods)
+
+
+_known: "WeakKeyDictionary[nn.Module, tuple[Any, Spec]]" = WeakKeyDictionary()
+
+
+def spec_of(own: nn.Module, in_shape: Shape) -> Spec:
+    """The spec of a layer for one input of this shape, without the batch.
+
+    >>> spec_of(nn.Conv2d(1, 2, 3, padding=1), (1, 4, 4))
+    Conv(in_shape=(1, 4, 4), out_channels=2, kernel=(3, 3), stride=(1, 1), padding=(1, 1), dilation=(1, 1), groups=1)
+    """
+    plain = {name: value for name, value in vars(own).items() if isinstance(value, SETTING) and name != "training"}
+    now = (in_shape, type(own).forward, plain)  # the knob asks at every step
+    if own not in _known or _known[own][0] != now:
+        _known[own] = now, _found(own, in_shape)
+    return _known[own][1]
+
+
+def _found(own: nn.Module, in_shape: Shape) -> Spec:
+    bare = copied(own, meta=True).eval()
+    like = next(bare.parameters(), torch.empty(0))
+    x = torch.empty(2, *in_shape, dtype=like.dtype, device="meta")
+    try:
+        with torch.no_grad(), _Calls(x) as calls:
+            y = bare(x)
+    except ImlpError:
+        raise
+    except Exception as error:  # whatever its own code raises
+        raise ModuleError(f"it cannot run alone: {in_a_line(error)}") from error
+    name, given, pad = call = calls.call or Call("", {}, None)
+    pools = name == "avg_pool2d"
+    biased = given.get("bias") is not None
+    other = (pools and is_own_class(own)) or biased != (getattr(bare, "bias", None) is not None)
+    if not name or not calls.alone or calls.now is not y or other:
+        plain = plain_class(own)
+        assert plain is not None
+        raise ModuleError(f"its class {type(own).__name__} computes something else than {plain.__name__}")
+    if name != "linear" and len(in_shape) != (3 if pools else given["weight"].ndim - 1):
+        raise ModuleError("it is called without a batch")
+    if not pools and name != "linear":
+        return _convolution(call, in_shape, tuple(y.shape[1:]))
+    if pad is not None:
+        raise ModuleError("it pads its input")
+    if pools:
+        return _pooling(own, in_shape)
+    m_out, m_in = given["weight"].shape
+    return Shared(prod(in_shape[:-1]), m_in, m_out)
+
+
+def _pooling(own: Any, in_shape: Shape) -> Spec:
+    if own.ceil_mode or (own.padding not in (0, (0, 0)) and not own.count_include_pad):
+        raise ModuleError("it divides by another number at the border (ceil_mode, count_include_pad)")
+    c = in_shape[0]
+    return Conv(in_shape, c, kernel=own.kernel_size, stride=own.stride, padding=own.padding, groups=c)  # type: ignore[arg-type]
+
+
+def _convolution(call: Call, in_shape: Shape, out_shape: Shape) -> Spec:
+    """A `Conv` wherever there is one with the same taps, in one dimension with a height of 1; otherwise a `ConvNd`."""
+    n, given, groups = len(in_shape) - 1, call.given, call.given["groups"]
+    kernel, transposed = tuple(given["weight"].shape[2:]), call.function.startswith("conv_transpose")
+    stride, dilation = (_each(given[name], n) for name in ("stride", "dilation"))
+    if given["padding"] == "same":
+        before = tuple(gap * (size - 1) // 2 for gap, size in zip(dilation, kernel, strict=True))
+    else:
+        before = (0,) * n if given["padding"] == "valid" else _each(given["padding"], n)
+    mode = "zeros"
+    if call.pad is not None and any(call.pad["pad"]):
+        sizes, mode = tuple(call.pad["pad"]), call.pad["mode"]
+        mode = "zeros" if mode == "constant" and not call.pad["value"] else mode
+        mixed = any(before) and mode != "zeros"
+        if mode not in MODES or mixed or transposed or min(sizes) < 0 or len(sizes) > 2 * n:
+            raise ModuleError("it pads in a way that is no padding of a convolution")
+        firsts = (*sizes[::2], *(0,) * (n - len(sizes) // 2))
+        before = tuple(own + first for own, first in zip(before, reversed(firsts), strict=True))
+    if n <= 2 and mode == "zeros" and not transposed:
+        reach = [gap * (size - 1) + 1 for gap, size in zip(dilation, kernel, strict=True)]
+        padded = [size + 2 * pad for size, pad in zip(in_shape[1:], before, strict=True)]
+        outputs = [(p - r) // s + 1 for p, r, s in zip(padded, reach, stride, strict=True)]
+        if tuple(outputs) == out_shape[1:]:
+            image = (in_shape[0], *(1,) * (2 - n), *in_shape[1:])
+            ones, zeros = (1,) * (2 - n), (0,) * (2 - n)
+            return Conv(image, out_shape[0], ones + kernel, ones + stride, zeros + before, ones + dilation, groups)  # type: ignore[arg-type]
+    return ConvNd(in_shape, out_shape, kernel, stride, before, dilation, groups, mode, transposed)
+
+
+def _each(value: Any, n: int) -> Shape:
+    """One number for each axis."""
+    several = tuple(value) if isinstance(value, tuple | list) else (value,)
+    return tuple(int(one) for one in (several * n if len(several) == 1 else several))
+
+
+@torch.no_grad()
+def computed_with(own: nn.Module, part: str) -> Tensor | None:
+    """The `weight` or `bias` that a layer with a class of its own makes of others; None if it is a parameter of it.
+
+    A copy runs, up to the call of the linear function.
+    """
+    if not is_own_class(own):
+        return None
+    runs = copied(own).eval()
+    kernel = getattr(own, "kernel_size", ())
+    gaps = getattr(own, "dilation", ())  # and 16: it may reflect or wrap around more than the kernel reaches
+    reach = [max(16, gap * (size - 1) + 1) for size, gap in zip(kernel, gaps, strict=True)]
+    shape = (own.in_channels, *reach) if kernel else (own.in_features,)
+    x = next(own.parameters()).new_zeros(2, *shape)
+    calls = _Calls(x, stop=True)
+    with suppress(_Stop), calls:
+        runs(x)
+    made = None if calls.call is None else calls.call.given.get(part)
+    return None if made is runs._parameters.get(part) else made
