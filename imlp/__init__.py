@@ -1,19 +1,32 @@
 """Interpolated MLPs: dense layers moved towards structured ones, `W <- (1 - alpha) W + alpha W_P`.
 
-`imlp.spec` says what a layer is, `imlp.reference` and `imlp.accel` compute with it, `imlp.train` trains.
-Importing this package imports neither torch nor CuPy.
+`imlp.densify` and `imlp.nn` are for PyTorch models; they are imported when they are first used. `imlp.spec` says what
+a layer is, `imlp.reference` and `imlp.accel` compute with it, `imlp.train` trains. Importing this package imports
+NumPy and SciPy at most.
 """
 
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from imlp.backend import backend
 from imlp.errors import ImlpError, RunError
 from imlp.spec import Chain, Conv, Local, Parameter, Patchify, Shared, Spec, Transpose
 
+if TYPE_CHECKING:
+    from imlp import nn as nn
 
-def load(run: str | Path, lane: int = 0, network: str | None = None, coupling: str | None = None) -> Any:
-    """A trained lane of a run as a plain `torch.nn.Module`: images from 0 to 1 in, logits out.
+__version__ = "0.1.0"
+__all__ = [
+    "Chain", "Conv", "ImlpError", "Local", "Parameter", "Patchify", "Shared", "Spec", "Transpose", "backend", "load",
+]  # fmt: skip
+if find_spec("torch") is not None:
+    __all__ += ["densify", "matrix", "nn"]
+
+
+def load(run: str | Path, lane: int | str = 0, network: str | None = None, coupling: str | None = None) -> Any:
+    """A trained lane of a run, or its "prior", as a plain `torch.nn.Module`: images from 0 to 1 in, logits out.
 
     A network or a coupling from outside the package has to be named (`FILE.py:NAME`), for its code is run.
     """
@@ -24,18 +37,13 @@ def load(run: str | Path, lane: int = 0, network: str | None = None, coupling: s
     return load(run, lane, network, coupling)
 
 
-__version__ = "0.1.0"
-__all__ = [
-    "Chain",
-    "Conv",
-    "ImlpError",
-    "Local",
-    "Parameter",
-    "Patchify",
-    "Shared",
-    "Spec",
-    "Transpose",
-    "__version__",
-    "backend",
-    "load",
-]
+def __getattr__(name: str) -> Any:
+    if name not in ("densify", "matrix", "nn"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    backend("accel")  # it says what is missing
+    nn = import_module("imlp.nn")
+    return nn if name == "nn" else getattr(nn, name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

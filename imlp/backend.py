@@ -1,8 +1,8 @@
 """The interface that both backends implement, and the way to get one by name.
 
 A backend is a module: `imlp.reference` (NumPy and SciPy, float64, made to be read) or `imlp.accel` (PyTorch, made
-to be fast). The trainer only knows the verbs below, which `imlp.train.modules` has for PyTorch models of others.
-Each backend says that it implements them, so mypy compares every type (and a test the names of the parameters).
+to be fast). The trainer only knows the verbs below. Each backend says that it implements them, so mypy compares every
+type (and a test the names of the parameters).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

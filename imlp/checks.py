@@ -24,8 +24,11 @@ def numbers(given: Any, what: str) -> np.ndarray:
     """
     remedy = "give real numbers: an array of floats or whole numbers, or nested lists of equal lengths"
     try:
+        if hasattr(given, "detach"):  # a tensor, on any device, that autograd may follow
+            given = given.detach().cpu()
+            given = given.double() if given.is_floating_point() else given
         array = np.asarray(given)
-    except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: a tensor that autograd follows
+    except (TypeError, ValueError, RuntimeError) as error:
         reason = str(error).partition("\n")[0]
         raise ArrayError(f"{what} cannot be made an array: {reason}", remedy) from error
     if array.dtype.kind not in "fiub":

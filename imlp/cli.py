@@ -1,16 +1,17 @@
 """The command line: parse, call, print. `python cli.py ...` in the repository, `imlp ...` once installed."""
 
+import ast
 import errno
 import gc
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from importlib import import_module
 from io import TextIOWrapper
 from itertools import pairwise
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -20,89 +21,32 @@ import imlp
 from imlp.errors import ConfigError, FileError, ImlpError, RunError
 from imlp.files import is_text, reason, shown
 
-LOOK, TRAIN, PAPER, OWN = "See the matrix", "Train", "Repeat the paper", "Your own data and models"
-MACHINE = "This machine"
-
-
-@dataclass(frozen=True)
-class Lazy:
-    """A command that is imported when it is called: `--help` lists all of them and needs none."""
-
-    panel: str  # of the list
-    place: str  # "module:name" of a function or a Typer app in imlp.commands
-    help: str  # the first paragraph of its docstring
-    settings: dict[str, Any] = field(default_factory=dict)  # of its context
-
-    def load(self) -> Any:
-        module, _, name = self.place.partition(":")
-        found = getattr(import_module(f"imlp.commands.{module}"), name)
-        if not isinstance(found, typer.Typer):
-            made = typer.Typer(add_completion=False, rich_markup_mode="markdown", pretty_exceptions_enable=False)
-            made.command(context_settings=self.settings)(found)
-            found = made
-        return typer.main.get_command(found)
-
-
-PASSING = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
-COMMANDS = {
-    "explore": Lazy(LOOK, "explore:explore", "Write a page where you can point at every entry of a layer's matrix."),
-    "build-prior": Lazy(
-        LOOK,
-        "build_prior:build_prior",
-        "Build W_P, the matrix of a structured layer. The default geometry is the paper's.",
-    ),
-    "train": Lazy(
-        TRAIN,
-        "train:train",
-        "Train a prior and one or more I-MLPs beside it: W <- (1 - alpha) W + alpha W_P after every step.",
-    ),
-    "sweep": Lazy(
-        TRAIN,
-        "sweep:sweep",
-        "Train many alphas beside one prior, for several seeds: accuracy against alpha, with error bars.",
-    ),
-    "search": Lazy(
-        TRAIN,
-        "search:search",
-        "Search for the best amount of inductive bias with Optuna, on images held out from the training set.",
-    ),
-    "plot": Lazy(
-        TRAIN, "plot:plot", "Draw a run: accuracy by epoch, and how much inductive bias each layer holds at the end."
-    ),
-    "report": Lazy(TRAIN, "report:report", "Put runs on one self-contained page that opens in any browser, offline."),
-    "reproduce": Lazy(
-        PAPER,
-        "reproduce:reproduce",
-        "Run an experiment of the paper: our numbers beside the paper's, and a verdict on each of its claims.",
-    ),
-    "densify": Lazy(
-        OWN,
-        "densify:densify",
-        "Turn the convolutions of a PyTorch model into dense layers: the same function, as matrices.",
-    ),
-    "data": Lazy(OWN, "data:app", "Data sets: list, fetch and verify them."),
-    "export": Lazy(
-        OWN,
-        "export:export",
-        "Write a trained network. It maps images (N, channels, height, width), with values from 0 to 1, to logits.",
-    ),
-    "verify": Lazy(
-        MACHINE,
-        "verify:verify_command",
-        "Check that accel equals the reference, and show the largest errors per layer and network.",
-    ),
-    "bench": Lazy(
-        MACHINE,
-        "bench:bench",
-        "Measure the speed of this machine. Each benchmark runs alternatives in turns and prints ratios and versions.",
-        PASSING,
-    ),
-    "info": Lazy(
-        MACHINE,
-        "info:info",
-        "Show versions and devices of this machine, which path interpolation takes on it, and why.",
-    ),
+COMMANDS = {  # by panel of `--help`; each is in the module of its name, as a function of that name or as an `app`
+    "See the matrix": ("explore", "build-prior"),
+    "Train": ("train", "sweep", "search", "plot", "line", "report"),
+    "Repeat the paper": ("reproduce",),
+    "Your own data and models": ("densify", "data", "export"),
+    "This machine": ("verify", "bench", "info"),
 }
+
+
+def load(name: str) -> Any:
+    """A command, imported when it is called: `--help` lists all of them and needs none."""
+    name = name.replace("-", "_")
+    module = import_module(f"imlp.commands.{name}")
+    made = getattr(module, "app", None)
+    if made is None:
+        made = typer.Typer(add_completion=False, rich_markup_mode="markdown", pretty_exceptions_enable=False)
+        made.command()(getattr(module, name))
+    return typer.main.get_command(made)
+
+
+def summary(name: str) -> str:
+    """What the list says of a command: the first paragraph of its docstring, read from its file."""
+    name = name.replace("-", "_")
+    tree = ast.parse((Path(__file__).parent / "commands" / f"{name}.py").read_bytes())
+    found = next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name)
+    return " ".join((ast.get_docstring(found) or "").partition("\n\n")[0].split())
 
 
 class Commands(TyperGroup):
@@ -115,10 +59,15 @@ class Commands(TyperGroup):
             _check_environment()
             return super().parse_args(ctx, args)
 
+    def list_commands(self, ctx: Any) -> list[str]:
+        for name, command in self.commands.items():
+            command.help = summary(name)
+        return [*self.commands]
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, found, rest = super().resolve_command(ctx, args)
         if name:
-            found = COMMANDS[name].load()
+            found = load(name)
         if not gc.isenabled():  # `run` has turned it off
             gc.freeze()
             gc.enable()
@@ -202,17 +151,13 @@ def main(
     pass
 
 
-def _listed(text: str) -> Callable[[], None]:
-    """Stands for a command in the list of `--help`."""
-
-    def command() -> None: ...
-
-    command.__doc__ = text
-    return command
+def _in_the_list() -> None:
+    """Stands for each command until it is called."""
 
 
-for _name, _lazy in COMMANDS.items():
-    app.command(_name, rich_help_panel=_lazy.panel)(_listed(_lazy.help))
+for _panel, _names in COMMANDS.items():
+    for _name in _names:
+        app.command(_name, rich_help_panel=_panel)(_in_the_list)
 
 
 def run() -> None:

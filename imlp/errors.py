@@ -4,6 +4,7 @@ All of them derive from `ImlpError`, so a caller can catch one name; those about
 The command line prints the message as one line and exits with 2; nothing else of the error is shown.
 """
 
+import sys
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -86,7 +87,13 @@ def install_hint(extra: str) -> str:
     return f"install it with: pip install {' '.join(OPTIONAL[extra])}"
 
 
-def known(name: str, names: Iterable[str], what: str) -> str:
+def program() -> str:
+    """How the command line was called: `imlp` once installed, `python cli.py` in a clone, as messages repeat it."""
+    name = sys.argv[0].rpartition("/")[2]
+    return name if name == "imlp" else "python cli.py"
+
+
+def known(name: str, names: Iterable[str], what: str, error: type[ImlpError] = SpecError) -> str:
     """`name` if it is one of `names`; otherwise an error that lists them, with the nearest one first.
 
     >>> known("cnn", ["cnn", "mixer"], "network")
@@ -95,7 +102,7 @@ def known(name: str, names: Iterable[str], what: str) -> str:
     names = list(names)
     if name in names:
         return name
-    raise SpecError(f"unknown {what}: {name!r}", f"{did_you_mean(name, names)}the known ones are {', '.join(names)}")
+    raise error(f"unknown {what}: {name!r}", f"{did_you_mean(name, names)}the known ones are {', '.join(names)}")
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:

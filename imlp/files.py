@@ -9,8 +9,8 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -43,9 +43,11 @@ def whole_file(path: str | Path) -> Iterator[Path]:
     try:
         target = _target(Path(path))
         partial = target.with_name(f".{target.name}.{os.getpid()}.part")
-        mode = _create(partial)
+        partial.unlink(missing_ok=True)  # an earlier process may have left it
+        partial.touch(exist_ok=False)
+        mode = stat.S_IMODE(partial.stat().st_mode)
         yield partial
-        os.chmod(partial, mode)  # some writers create the file themselves, readable by this user alone
+        partial.chmod(mode)  # some writers create the file themselves, readable by this user alone
         with open(partial, "rb+") as file:
             os.fsync(file.fileno())
         os.replace(partial, target)
@@ -55,7 +57,8 @@ def whole_file(path: str | Path) -> Iterator[Path]:
         raise FileError(f"cannot write {shown(path)}: {reason(error)}", remedy) from error
     finally:
         if partial is not None:
-            _remove(partial)
+            with suppress(OSError):  # the first error says more than a second one
+                partial.unlink(missing_ok=True)
 
 
 def write_json(path: str | Path, content: Any) -> None:
@@ -71,13 +74,6 @@ def make_folder(folder: Path) -> None:
     except (OSError, ValueError) as error:
         remedy = "choose a folder that you may write to (for data: --root, or the variable IMLP_DATA)"
         raise FileError(f"cannot make the folder {shown(folder)}: {reason(error)}", remedy) from error
-
-
-def allocate(path: Path) -> None:
-    """Allocate all blocks of a file: writing into a hole of a memory map kills the process if the disk is full."""
-    if hasattr(os, "posix_fallocate") and (size := path.stat().st_size):
-        with open(path, "rb+") as file:
-            os.posix_fallocate(file.fileno(), 0, size)
 
 
 def check_path(path: str | Path) -> Path:
@@ -140,42 +136,43 @@ def parse_json(text: str | bytes) -> Any:
     Traceback (most recent call last):
     ValueError: it is nested too deeply
     """
-    try:
-        found = json.loads(text, parse_int=_whole)
-        if "\\ud" in (text if isinstance(text, str) else text.decode()).lower():  # perhaps half of a surrogate pair
-            json.dumps(found, ensure_ascii=False).encode()
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-    except (UnicodeDecodeError, UnicodeEncodeError) as error:
-        raise ValueError(f"it is not UTF-8: {error.reason}") from None
-    return found
+    return _parsed(json.loads, text)
 
 
 def parse_toml(text: bytes) -> dict[str, Any]:
     """Parse TOML from anywhere, in the same way.
 
-    >>> parse_toml(b"lr = " + b"9" * 5000)
+    >>> parse_toml(b"lr = " + b"9" * 400)
     Traceback (most recent call last):
     ValueError: it has a number of more than 300 digits
     """
     import tomllib  # few commands read TOML, and all of them import this file
 
-    try:
-        decoded = text.decode()
+    def loads(decoded: str) -> dict[str, Any]:
         joined = re.sub(r"[ \t]+", " ", decoded).replace(" .", ".").replace(". ", ".")
         if any(word.count(".") > DEEPEST for word in re.split(r"[\s=\[\]{},]+", joined)):
             raise RecursionError  # tomllib would need memory that grows with the square of a key's parts
-        found = tomllib.loads(decoded)
+        return tomllib.loads(decoded)
+
+    found: dict[str, Any] = _parsed(loads, text)
+    return found
+
+
+def _parsed(loads: Callable[[str], Any], text: str | bytes) -> Any:
+    try:
+        decoded = text if isinstance(text, str) else text.decode()
+        value = _checked(loads(decoded))
+        if "\\ud" in decoded.lower():  # perhaps half of a surrogate pair
+            json.dumps(value, ensure_ascii=False, default=str).encode()
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    except UnicodeDecodeError as error:
+    except (UnicodeDecodeError, UnicodeEncodeError) as error:
         raise ValueError(f"it is not UTF-8: {error.reason}") from None
-    except tomllib.TOMLDecodeError:
+    except ValueError:
+        if re.search(r"\d{4000}", decoded):  # Python itself refuses to read it, and says what a programmer could do
+            raise ValueError(f"it has a number of more than {DIGITS} digits") from None
         raise
-    except ValueError:  # Python refuses to convert very long numbers
-        raise ValueError(f"it has a number of more than {DIGITS} digits") from None
-    _check_depth(found)
-    return found
+    return value
 
 
 def reason(error: Exception) -> str:
@@ -192,11 +189,7 @@ def reason(error: Exception) -> str:
 
 def is_text(name: str) -> bool:
     """Whether a name can be written as UTF-8; names of files need not be."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return not re.search("[\ud800-\udfff]", name)
 
 
 def shown(path: str | Path) -> str:
@@ -208,63 +201,41 @@ def shown(path: str | Path) -> str:
 def _target(path: Path) -> Path:
     """The file to write, after following links. Only a regular file may be replaced."""
     try:
-        found = os.stat(path).st_mode
+        mode = os.stat(path).st_mode
     except FileNotFoundError:
-        return Path(os.path.realpath(path))
+        mode = stat.S_IFREG
     except ValueError as error:
         raise OSError(reason(error)) from error
-    if stat.S_ISDIR(found):
-        raise OSError("it is a folder")
-    if not stat.S_ISREG(found):
-        raise OSError(NOT_REGULAR)
+    if not stat.S_ISREG(mode):
+        raise OSError("it is a folder" if stat.S_ISDIR(mode) else NOT_REGULAR)
     return Path(os.path.realpath(path))
 
 
-def _create(partial: Path) -> int:
-    """Create the file, replacing what an earlier process may have left, and return its mode."""
-    _remove(partial)
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    try:
-        return stat.S_IMODE(os.fstat(descriptor).st_mode)
-    finally:
-        os.close(descriptor)
-
-
-def _whole(digits: str) -> int:
-    if len(digits) > DIGITS:
-        raise ValueError(f"it has a number of more than {DIGITS} digits")
-    return int(digits)
-
-
-def _check_depth(value: Any) -> None:
-    """Refuse values that are nested too deeply, and whole numbers that do not fit into a float."""
-    level = [value]
-    for _ in range(DEEPEST):
-        if any(isinstance(item, int) and abs(item) >= 10**DIGITS for item in level):
-            raise ValueError(f"it has a number of more than {DIGITS} digits")
-        below = [item for item in level if isinstance(item, dict | list)]
-        level = [inner for item in below for inner in (item.values() if isinstance(item, dict) else item)]
-    if level:
+def _checked(value: Any, depth: int = 0) -> Any:
+    """The value, unless it is nested too deeply or has a whole number that does not fit into a float."""
+    if depth > DEEPEST:
         raise ValueError("it is nested too deeply")
-
-
-def _remove(path: Path) -> None:
-    """Delete a leftover. If even that fails, stay silent: the first error says more than a second one."""
-    try:
-        path.unlink(missing_ok=True)
-    except OSError:
-        pass
+    if isinstance(value, int) and abs(value) >= 10**DIGITS:
+        raise ValueError(f"it has a number of more than {DIGITS} digits")
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _checked(inner, depth + 1)
+    return value
 
 
 def _sync_folder(folder: Path) -> None:
     """Make the rename itself durable; not every file system lets a folder be opened for that."""
-    try:
+    with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(descriptor)
-    except OSError:
-        pass
-    finally:
-        os.close(descriptor)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def check_new(
+    *paths: Path | None, force: bool = False, remedy: str = "name another file, or replace it with --force"
+) -> None:
+    """Refuse to replace a file, unless it is `force`d, or a page that was made by imlp."""
+    for path in filter(None, () if force else paths):
+        if path.is_file() and not (path.suffix == ".html" and b'name="generator" content="imlp"' in path.read_bytes()):
+            raise FileError(f"{shown(path)} is there already", remedy)

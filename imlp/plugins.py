@@ -1,8 +1,8 @@
 """Objects that users name from outside the package: `FILE.py:NAME`, or `package.module:NAME` for an installed package.
 
 Naming one runs its code, as `python FILE.py` would. Nothing else does: a run's folder names its network and says what
-the text was, but that code is only run again if the user names it too (`recalled`). A file has to be complete in
-itself, for its text alone is what belongs to a run and what travels to other machines (`remember`). One text is run
+the text was, but that code is only run again if the user names it too (`named_before`). A file has to be complete in
+itself, for its text alone is what belongs to a run and what travels to other machines (`provide_text`). One text is run
 once per process, wherever it lies, so that its classes stay the same ones.
 
 >>> imported("fractions:Fraction").value(1, 2)
@@ -23,7 +23,7 @@ from typing import Any
 from imlp.errors import ImlpError, OutsideError, did_you_mean
 from imlp.files import check_path, reason, shown
 
-_sent: dict[str, str] = {}  # texts of files that are on another machine, by the place that names them
+_texts: dict[str, str] = {}  # of files that are on another machine, by the place that names them
 _named: "dict[tuple[str, str], Outside]" = {}  # what has been named in this process, by digest and name
 
 
@@ -39,27 +39,32 @@ class Outside:
     @property
     def digest(self) -> str:
         """SHA-256 of the text, 64 hexadecimal digits."""
-        return hashlib.sha256(self.text.encode()).hexdigest()
+        return _digest(self.text)
 
     @property
     def in_file(self) -> bool:
         """Whether it is from a file, and not from a package that has to be installed."""
         return _is_file(self.place)
 
-    @property
-    def sent(self) -> tuple[str, str, str]:
-        """What `revived` needs in another process."""
-        return self.place, self.name, self.text
+    def __reduce__(self) -> Any:
+        """Another process finds the object by its text."""
+        return received, (self.place, self.name, self.text)
 
+    def call(self, **arguments: Any) -> Any:
+        """What a function or class from outside returns; its errors are told with their line."""
+        try:
+            return self.value(**arguments)
+        except (ImlpError, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            given = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+            raise self.failure(f"{self.name}({given:.200})", error) from error
 
-def revived(place: str, name: str, text: str) -> Outside:
-    """The object that a process names which has sent what `Outside.sent` says."""
-    there = _named.get((hashlib.sha256(text.encode()).hexdigest(), name))
-    if there is not None:
-        return there
-    if _is_file(place):
-        remember(place, text)
-    return imported(f"{place}:{name}")
+    def failure(self, what: str, error: BaseException) -> OutsideError:
+        """An error in `what` it does, with the line of the file that it comes from."""
+        file = getattr(sys.modules.get(getattr(self.value, "__module__", "")), "__file__", None)
+        where = f"{shown(self.place)}{_line(error, file or self.place)}"
+        return OutsideError(f"{where}: {what} raises {_in_a_line(error)}", "correct the file, or give other options")
 
 
 def is_outside(reference: str) -> bool:
@@ -82,22 +87,28 @@ def without_place(reference: str) -> str:
 
 def imported(reference: str) -> Outside:
     """The object that `FILE.py:NAME` or `package.module:NAME` names."""
-    place, colon, name = reference.rpartition(":")
-    if not colon or not place or not name.isidentifier():
+    place, _, name = reference.rpartition(":")
+    if not place or not name.isidentifier():
         raise OutsideError(f"{shown(reference)!r} names no object", "write FILE.py:NAME or package.module:NAME")
-    module, text = _from_file(place) if _is_file(place) else _from_package(place)
-    names = [one for one in dir(module) if not one.startswith("_")]
+    text = _read(place) if _is_file(place) else None
+    try:
+        module = import_module(place) if text is None else _run(text, place)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a file may raise SystemExit, GeneratorExit or its own
+        raise _no_module(place, error) from error
     if not hasattr(module, name):
-        own = [one for one in names if getattr(getattr(module, one), "__module__", None) == module.__name__]
-        remedy = f"{did_you_mean(name, names)}it defines {shown(', '.join(own) or 'nothing')}"
+        names = [one for one in dir(module) if not one.startswith("_")]
+        defined = [one for one in names if getattr(getattr(module, one), "__module__", None) == module.__name__]
+        remedy = f"{did_you_mean(name, names)}it defines {shown(', '.join(defined) or 'nothing')}"
         raise OutsideError(f"{shown(place)} has no {name!r}", remedy)
     value = getattr(module, name)
-    found = Outside(place, name, value, text if _is_file(place) else _source(value))
-    _named[found.digest, name] = found
-    return found
+    outside = Outside(place, name, value, _source(value) if text is None else text)
+    _named[outside.digest, name] = outside
+    return outside
 
 
-def recalled(reference: str, digest: str, what: str = "network") -> Outside:
+def named_before(reference: str, digest: str, what: str = "network") -> Outside:
     """The object that `reference` was when its text had this digest, if the user has named it in this process.
 
     `what` it is says which option names it, and what its copy in a run's folder is called.
@@ -105,85 +116,76 @@ def recalled(reference: str, digest: str, what: str = "network") -> Outside:
     name = reference.rpartition(":")[2]
     if (digest, name) in _named:
         return _named[digest, name]
-    other = next((found for (_, own), found in _named.items() if own == name), None)
-    if other is not None:
-        problem = f"{shown(other.place)} is not the text that {shown(reference)} was when the run began"
-        raise OutsideError(problem, f"name the text of that time: a run's folder keeps a copy, {what}.py")
+    for (_, other), outside in _named.items():
+        if other == name:
+            problem = f"{shown(outside.place)} is not the text that {shown(reference)} was when the run began"
+            raise OutsideError(problem, f"name the text of that time: a run's folder keeps a copy, {what}.py")
     raise OutsideError(
         f"{shown(reference)} is code from outside the package, which is only run if you name it",
         f"add --{what} {shown(reference)}, or the copy in the run's folder: {what}.py:{name}",
     )
 
 
-def called(found: Outside, **arguments: Any) -> Any:
-    """What a function or class from outside returns; an error of its own is told with its line."""
-    try:
-        return found.value(**arguments)
-    except (ImlpError, KeyboardInterrupt):
-        raise
-    except BaseException as error:
-        given = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
-        raise explained(found, f"{found.name}({given:.200})", error) from error
-
-
-def explained(found: Outside, what: str, error: BaseException) -> OutsideError:
-    """An error of code from outside the package, with the line of the file that it comes from."""
-    file = getattr(sys.modules.get(getattr(found.value, "__module__", "")), "__file__", None)
-    where = f"{shown(found.place)}{_line(error, file or found.place)}"
-    return OutsideError(f"{where}: {what} raises {_in_a_line(error)}", "correct the file, or give other options")
-
-
-def remember(place: str, text: str) -> None:
+def provide_text(place: str, text: str) -> None:
     """From now on `place` (FILE.py) stands for this text, not for a file of this machine."""
-    _sent[place] = text
+    _texts[place] = text
+
+
+def received(place: str, name: str, text: str) -> Outside:
+    """The object that another process has named."""
+    if (_digest(text), name) in _named:
+        return _named[_digest(text), name]
+    if _is_file(place):
+        provide_text(place, text)
+    return imported(f"{place}:{name}")
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _is_file(place: str) -> bool:
     return place.endswith(".py") or "/" in place or "\\" in place
 
 
-def _from_file(place: str) -> tuple[ModuleType, str]:
-    text = _sent[place] if place in _sent else _read(place)
-    name = f"imlp_outside_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+def _run(text: str, place: str) -> ModuleType:
+    """The module that the text of a file makes."""
+    name = f"imlp_outside_{_digest(text)[:16]}"
     if name not in sys.modules:
         module = ModuleType(name)
         module.__file__ = place
         sys.modules[name] = module  # dataclasses look for the module of a class there
         try:
             exec(compile(text, place, "exec"), module.__dict__)
-        except BaseException as error:  # a file may raise SystemExit, GeneratorExit or its own
+        except BaseException:
             del sys.modules[name]
-            if isinstance(error, KeyboardInterrupt):
-                raise
-            raise OutsideError(f"{shown(place)}{_line(error, place)}: {_in_a_line(error)}", _remedy(error)) from error
-    return sys.modules[name], text
+            raise
+    return sys.modules[name]
 
 
 def _read(place: str) -> str:
+    if place in _texts:
+        return _texts[place]
     path = check_path(place)
     if not path.is_file():
-        beside = [str(path.with_name(other.name)) for other in path.parent.glob("*.py")] if path.parent.is_dir() else []
-        raise OutsideError(
-            f"there is no file {shown(path)}", f"{did_you_mean(str(path), beside)}name a Python file: FILE.py:NAME"
-        )
+        beside = [str(other) for other in path.parent.glob("*.py")]
+        remedy = f"{did_you_mean(str(path), beside)}name a Python file: FILE.py:NAME"
+        raise OutsideError(f"there is no file {shown(path)}", remedy)
     try:
         return decode_source(path.read_bytes())
     except (OSError, SyntaxError, ValueError) as error:
         raise OutsideError(f"cannot read {shown(path)}: {reason(error)}", "name a Python file in UTF-8") from error
 
 
-def _from_package(place: str) -> tuple[ModuleType, str]:
-    try:
-        return import_module(place), ""
-    except ModuleNotFoundError as error:
-        if error.name is not None and f"{place}.".startswith(f"{error.name}."):
-            remedy = f"install it, or name a file: {Path(place.replace('.', '/')).name}.py:NAME"
-            raise OutsideError(f"there is no package or module {error.name}", remedy) from error
-        raise OutsideError(f"{place} cannot be imported: {_in_a_line(error)}", _remedy(error)) from error
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        raise OutsideError(f"{place} cannot be imported: {_in_a_line(error)}", "name another module") from error
+def _no_module(place: str, error: BaseException) -> OutsideError:
+    """Why a file or a package cannot be imported."""
+    remedy = "correct the file; it is run when it is named"
+    if isinstance(error, ModuleNotFoundError):
+        if not _is_file(place) and f"{place}.".startswith(f"{error.name}."):
+            remedy = f"install it, or name a file: {place.rpartition('.')[2]}.py:NAME"
+            return OutsideError(f"there is no package or module {error.name}", remedy)
+        remedy = "install what it imports; a file cannot import its neighbours, for it travels alone"
+    return OutsideError(f"{shown(place)}{_line(error, place)}: {_in_a_line(error)}", remedy)
 
 
 def _source(value: Any) -> str:
@@ -206,9 +208,3 @@ def _line(error: BaseException, place: str) -> str:
 def _in_a_line(error: BaseException) -> str:
     text = (error.msg if isinstance(error, SyntaxError) else str(error)).strip().partition("\n")[0]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-def _remedy(error: BaseException) -> str:
-    if isinstance(error, ModuleNotFoundError):
-        return "install what it imports; a file cannot import its neighbours, for it travels alone"
-    return "correct the file; it is run when it is named"

@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
-from imlp.commands.console import out
+from imlp.commands.console import out, print_facts
 from imlp.errors import ConfigError, known
 
+app = typer.Typer(add_completion=False, rich_markup_mode="markdown", pretty_exceptions_enable=False)
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 
 
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
 def bench(
     context: typer.Context,
     name: Annotated[str | None, typer.Argument(help="A benchmark. Default: list all.")] = None,
@@ -32,10 +33,7 @@ def bench(
     main = {stem: text for stem, text in sources.items() if 'if __name__ == "__main__"' in text}
     runnable = {stem: (ast.get_docstring(ast.parse(text)) or "").partition("\n")[0] for stem, text in main.items()}
     if name is None:
-        table = Table(show_header=False)
-        for stem, text in runnable.items():
-            table.add_row(stem, text)
-        out.print(table)
+        print_facts(runnable)
         out.print("to run one: python cli.py bench NAME (on an idle machine; some take minutes)", soft_wrap=True)
         return
     script = FOLDER / f"{known(name, runnable, 'benchmark')}.py"

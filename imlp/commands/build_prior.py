@@ -1,20 +1,23 @@
 """`build-prior`: the dense form of one structured layer, printed, saved and drawn."""
 
 import os
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
-from rich.table import Table
 from scipy import sparse
 
-from imlp import init, kinds, reference
+from imlp import checks, init, kinds, reference
+from imlp.backend import backend as get_backend
+from imlp.commands.console import PICTURES, Force, check_suffix, print_facts, print_json, sizes
 from imlp.commands.console import out as console
-from imlp.commands.console import print_json, sizes, steps
-from imlp.errors import AlphaError, FileError, SpecError, known
-from imlp.files import open_regular, reason, shown, write_whole
+from imlp.commands.progress import watched
+from imlp.errors import AlphaError, ArrayError, FileError, SpecError, did_you_mean, known
+from imlp.files import check_new, open_regular, reason, shown, write_whole
 from imlp.plugins import is_outside
 from imlp.spec import Shape, Spec, Window
 
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 
 MOST_ENTRIES = 100_000_000  # non-zeros; building them takes some 50 bytes each
 LONGEST_KERNEL = 100_000  # pixels along one side
+WEIGHTS = {".npy": "with numpy.save", ".pt": "with torch.save", ".safetensors": "with safetensors"}
 LARGEST_DENSE = 4 * 2**30  # bytes; a larger full matrix is refused without trying
 
 
@@ -85,14 +89,17 @@ def build_prior(
     out_features: Annotated[int | None, _option("Outputs of the small layer (shared). Default 128.", MIXER)] = None,
     seed: Annotated[int, typer.Option(help="Draws the weight, and the dense W that --alpha mixes with.", min=0)] = 0,
     weights: Annotated[
-        Path | None, typer.Option(help="Take the small layer's weight from this .npy file.", show_default=False)
+        Path | None,
+        typer.Option(
+            help="Take the small layer's weight from this file: .npy, .pt or .safetensors (FILE:NAME).",
+            show_default=False,
+        ),
     ] = None,
     alpha: Annotated[
         float, typer.Option(help="Write (1 - alpha) W + alpha W_P for a random dense W; 1 is W_P itself.")
     ] = 1.0,
     out: Annotated[
-        Path | None,
-        _option("Write the matrix: .npz for scipy.sparse.load_npz, .npy for a full array.", RESULT),
+        Path | None, _option("Write the matrix: .npz for scipy.sparse.load_npz, .npy for a full array.", RESULT)
     ] = None,
     explain_entry: Annotated[
         bool, _option("Derive one entry: what it connects, with the numbers filled in.", RESULT, "--explain")
@@ -103,6 +110,7 @@ def build_prior(
             "Which entry. Default: one of the middle row.", RESULT, "--entry", parser=_entry, metavar="ROW[,COLUMN]"
         ),
     ] = None,
+    force: Force = False,
     plot: Annotated[Path | None, _option("Draw the matrix: .png, .svg or .pdf.", RESULT)] = None,
     json: Annotated[bool, _option("Print the facts as JSON.", RESULT, "--json")] = False,
 ) -> None:
@@ -115,36 +123,35 @@ def build_prior(
     - `build-prior --kind patch-embed --explain --entry 5,40`: where the entry in row 5 and column 40 comes from
     - `build-prior --kind conv --image 3x224x224 --out-channels 16 --stride 2`: a layer of your own
     """
-    given = {
-        "image": image, "out_channels": out_channels, "kernel": kernel, "stride": stride, "padding": padding,
-        "dilation": dilation, "groups": groups, "patch": patch, "patches": patches, "dim": dim, "hidden": hidden,
-        "rows": rows, "cols": cols, "in_features": in_features, "out_features": out_features,
-    }  # fmt: skip
+    sizes_of_kinds = {name for known_kind in kinds.KINDS.values() for name in known_kind.defaults}
+    given = {name: value for name, value in locals().items() if name in sizes_of_kinds and value is not None}
     if options:
         from imlp.commands.options import with_options  # the trainer, which nobody else here needs
 
         given |= with_options({"options": options})["options"]
-    spec = kinds.make(kind, **{name: value for name, value in given.items() if value is not None})
+    spec = kinds.make(kind, **given)
     _check_size(spec)
     derivation = _derive(spec, entry_given) if explain_entry or entry_given else None
     _check_alpha(alpha, spec)
-    _check_suffix(out, (".npz", ".npy"))
-    _check_suffix(plot, (".png", ".svg", ".pdf"))
+    check_suffix(out, ".npz", ".npy")
+    check_suffix(plot, *PICTURES)
+    check_new(out, plot, force=force)
     if out is not None and out.suffix == ".npy":
         _check_dense_size(spec, "write .npz instead, which stores only the non-zero entries")
 
-    with steps(1 + (out is not None) + (plot is not None), quiet=json) as step:
-        step("building")
+    with watched(quiet=json) as progress:
+        files = (out is not None) + (plot is not None)
+        progress("building", 0, 1 + files)
         weight, source = _weight(spec, weights, seed)
         w_p = matrix = reference.matrix(spec, weight)
         if alpha < 1:
             dense = init.dense_weight(spec, rng=np.random.default_rng([seed, 1]))
             matrix = sparse.csr_array(reference.interpolate(dense, spec, weight, alpha))
         if out is not None:
-            step("writing")
+            progress("writing", 1, 1 + files)
             _save(matrix, out)
         if plot is not None:
-            step("drawing")
+            progress("drawing", files, 1 + files)
             from imlp.look import plot as drawing  # matplotlib takes a second to import
 
             drawing.save(drawing.matrix_figure(matrix, spec, _title(kind, alpha)), plot)
@@ -191,31 +198,62 @@ def _check_dense_size(spec: Spec, remedy: str) -> None:
         raise FileError(f"a full matrix of {m_out:,} x {m_in:,} takes {8 * m_out * m_in / 2**30:,.0f} GiB", remedy)
 
 
-def _check_suffix(path: Path | None, known: tuple[str, ...]) -> None:
-    if path is not None and path.suffix not in known:
-        raise FileError(f"{path} does not end in a known type", f"use {' or '.join(known)}")
-
-
 def _weight(spec: Spec, file: Path | None, seed: int) -> tuple[np.ndarray | None, str]:
     """The small layer's weight and where it comes from."""
     if file is None:
         weight = init.prior_weight(spec, rng=np.random.default_rng([seed, 0]))
         return weight, "none (a permutation)" if weight is None else f"seed {seed}"
-    from imlp.data import store  # what reads pictures and downloads takes a tenth of a second to import
-
-    remedy = "save the weight with numpy.save, as a plain array of numbers"
+    place, _, name = (str(file), "", "") if file.suffix in WEIGHTS else str(file).rpartition(":")
+    path = Path(place)
+    if path.suffix not in WEIGHTS:
+        raise FileError(f"{shown(file)} does not end in a known type", f"use {' or '.join(WEIGHTS)}")
+    remedy = f"save the weight {WEIGHTS[path.suffix]}, as a plain array of numbers"
+    if path.suffix == ".pt":
+        get_backend("accel")  # it names what is missing
     try:
-        with open_regular(file) as stream:
-            store.check_header(stream, os.fstat(stream.fileno()).st_size)
-            stream.seek(0)
-            weight = np.lib.format.read_array(stream, allow_pickle=False)
+        with open_regular(path) as stream:
+            arrays = _arrays(path.suffix, stream)
     except OSError as error:
-        raise FileError(f"cannot read {shown(file)}: {reason(error)}", remedy) from error
-    except (ValueError, EOFError, MemoryError) as error:
-        raise FileError(f"cannot read {file}: not a plain .npy array ({reason(error)})", remedy) from error
-    if weight.dtype.kind not in "fiu" or not np.isfinite(weight).all():
-        raise FileError(f"{file} does not hold an array of finite real numbers", remedy)
-    return weight, str(file)
+        raise FileError(f"cannot read {shown(path)}: {reason(error)}", remedy) from error
+    except Exception as error:  # whatever the three formats' own readers raise
+        problem = f"cannot read {path}: not a plain {path.suffix} array ({reason(error)})"
+        raise FileError(problem, remedy) from error
+    chosen = _chosen(arrays, name, spec, path)
+    with suppress(ArrayError):  # of what are no numbers at all
+        weight = checks.numbers(chosen, "weight")
+        if np.isfinite(weight).all():
+            return weight, str(file)
+    raise FileError(f"{path} does not hold an array of finite real numbers", remedy)
+
+
+def _arrays(suffix: str, stream: Any) -> dict[str, Any]:
+    """The arrays of a file by name, "" for one that has none; nothing is unpickled."""
+    if suffix == ".npy":
+        from imlp.data import store  # what reads pictures and downloads takes a tenth of a second to import
+
+        store.check_header(stream, os.fstat(stream.fileno()).st_size)
+        stream.seek(0)
+        return {"": np.lib.format.read_array(stream, allow_pickle=False)}
+    if suffix == ".safetensors":
+        import safetensors.numpy
+
+        return dict(safetensors.numpy.load(stream.read()))
+    import torch
+
+    found = torch.load(stream, map_location="cpu", weights_only=True)
+    return dict(found) if isinstance(found, Mapping) else {"": found}
+
+
+def _chosen(arrays: dict[str, Any], name: str, spec: Spec, path: Path) -> Any:
+    """The array of this name, the only one, or the only one of the weight's shape."""
+    if name in arrays:
+        return arrays[name]
+    shapes = [parameter.shape for parameter in spec.parameters.values()]
+    fitting = [own for own in arrays.values() if tuple(getattr(own, "shape", ())) in shapes]
+    if not name and 1 in (len(arrays), len(fitting)):
+        return (fitting if len(fitting) == 1 else list(arrays.values()))[0]
+    problem = f"{path} has no {name!r}" if name else f"{path} has {len(fitting)} arrays of the weight's shape"
+    raise FileError(problem, f"{did_you_mean(name, arrays)}write {path}:NAME; there are {', '.join(map(str, arrays))}")
 
 
 def _save(matrix: sparse.csr_array, path: Path) -> None:
@@ -249,7 +287,6 @@ def _facts(kind: str, spec: Spec, alpha: float, source: str, matrix: sparse.csr_
 
 
 def _print(facts: dict[str, Any], kind: str, out: Path | None, plot: Path | None) -> None:
-    table = Table(title=f"{kind}: {kinds.find(kind).meaning}", show_header=False, title_justify="left")
     m_out, m_in = facts["shape"]
     rows = {
         "equation": facts["equation"],
@@ -259,9 +296,7 @@ def _print(facts: dict[str, Any], kind: str, out: Path | None, plot: Path | None
         "parameters": f"{facts['n_parameters']:,} structured, {facts['dense_parameters']:,} dense",
         "weight": facts["weight"],
     }
-    for name, value in rows.items():
-        table.add_row(name, value)
-    console.print(table)
+    print_facts(rows, f"{kind}: {kinds.find(kind).meaning}")
     if out is not None:
         reader = "numpy.load" if out.suffix == ".npy" else "scipy.sparse.load_npz"
         console.print(f"written: {out} (read it with {reader})", soft_wrap=True)
@@ -278,7 +313,7 @@ def _derive(spec: Spec, given: tuple[int, ...] | None) -> "Derivation":
 
 def _print_derivation(found: "Derivation", spec: Spec, equation: str, number: float) -> None:
     """Print the steps; each part of a product has its place in the paper as a heading."""
-    from imlp.look.explain import PAPER, in_shape, out_shape, place
+    from imlp.look.explain import APPENDICES, in_shape, out_shape, place
 
     console.print(f"\n{equation} ({place(spec)}), entry (i, j) = ({found.i}, {found.j})", soft_wrap=True)
     console.print(f"output i = {found.i}: {_named(found.output, out_shape(spec))}", soft_wrap=True)
@@ -287,7 +322,7 @@ def _print_derivation(found: "Derivation", spec: Spec, equation: str, number: fl
     for step in found.steps:
         if step.part != part:
             part = step.part
-            console.print(f"\n{part} ({PAPER[part]})")
+            console.print(f"\n{part} ({APPENDICES[part]})")
         line = f"{step.name} = {step.formula} = {step.numbers} = {step.value}"
         console.print(f"  {step.meaning:<{width}}  {line}", soft_wrap=True)
     value = f" = {number:.6g}" if found.tap is not None and spec.parameters else ""

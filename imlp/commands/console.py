@@ -1,40 +1,49 @@
-"""What the commands share: where they print, how they show progress, how they read sizes."""
+"""What the commands share: where and how they print, and how they read sizes and names of files."""
 
 import json
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
 
 import typer
 from rich.console import Console
+from rich.table import Table
+
+from imlp.errors import FileError
+
+PICTURES = (".png", ".svg", ".pdf")
+OutsideNetwork: TypeAlias = Annotated[
+    str | None,
+    typer.Option(help="FILE.py:NAME of a network from outside the package: its code is only run if you name it."),
+]
+OutsideCoupling: TypeAlias = Annotated[
+    str | None, typer.Option(help="FILE.py:Class of a coupling from outside, likewise.")
+]
 
 out = Console(highlight=False, markup=False, emoji=False)
 err = Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 
-@contextmanager
-def steps(total: int, *, quiet: bool = False) -> Iterator[Any]:
-    """A bar over `total` named steps, on standard error and only where somebody watches.
+def table(title: str | None, columns: Iterable[str], rows: Iterable[Sequence[Any]], *, text: int = 1) -> Table:
+    """The first columns, as many as `text` says, are text, the others numbers; None is an empty cell."""
+    made = Table(title=title, title_justify="left")
+    for n, column in enumerate(columns):
+        made.add_column(column, justify="left" if n < text else "right", overflow="fold")
+    for row in rows:
+        made.add_row(*("" if cell is None else str(cell) for cell in row))
+    return made
 
-    Use: `with steps(3) as step: step("building"); ...; step("writing"); ...`
-    """
-    if quiet or not err.is_terminal:
-        yield lambda name: None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (TextColumn("{task.description:<12}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=err, transient=True) as progress:
-        task = progress.add_task("", total=total)
-        begun = False
+def print_facts(facts: Mapping[str, Any], title: str | None = None) -> None:
+    """Names and what they stand for, one line each."""
+    made = Table(show_header=False, title=title, title_justify="left")
+    for name, value in facts.items():
+        made.add_row(name, str(value))
+    out.print(made)
 
-        def step(name: str) -> None:
-            nonlocal begun
-            progress.update(task, description=name, advance=1 if begun else 0)
-            begun = True
 
-        yield step
+Force: TypeAlias = Annotated[bool, typer.Option("--force", help="Replace a file that is there already.")]
 
 
 def print_json(value: Any) -> None:
@@ -48,3 +57,9 @@ def sizes(text: str, lengths: tuple[int, ...], example: str) -> tuple[int, ...]:
     if len(parts) not in lengths or not all(re.fullmatch("[0-9]{1,9}", part) for part in parts):
         raise typer.BadParameter(f"{text!r} is not of the form {example}")
     return tuple(map(int, parts))
+
+
+def check_suffix(path: Path | None, *known: str) -> None:
+    """Refuse the name of a file to write that does not say which of the known types it is to have."""
+    if path is not None and path.suffix not in known:
+        raise FileError(f"{path} does not end in a known type", f"use {' or '.join(known)}")

@@ -5,16 +5,16 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import typer
-from rich.table import Table
 
 from imlp import data as datasets
+from imlp.commands.console import PICTURES, Force, check_suffix, print_facts, print_json, table
 from imlp.commands.console import out as console
-from imlp.commands.console import print_json
 from imlp.commands.progress import watched
 from imlp.data import Dataset, cifar, fetch, shapes, store
-from imlp.errors import DataError, FileError, ImlpError
+from imlp.errors import DataError, ImlpError
+from imlp.files import check_new
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="Data sets: list, fetch and verify them.")
+app = typer.Typer(add_completion=False, no_args_is_help=True)
 
 Labels = Literal["fine", "coarse"]
 Root = Annotated[
@@ -23,6 +23,11 @@ Root = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")]
 Seed = Annotated[int, typer.Option(help="Draws shapes, chooses the images of a smaller set, splits a folder.", min=0)]
+
+
+@app.callback()
+def data() -> None:
+    """Data sets: list, fetch and verify them."""
 
 
 @app.command("list")
@@ -39,6 +44,7 @@ def list_(
     augment: Annotated[
         Literal["pad", "pad-mean", "resized", "none"], typer.Option(help="How the preview's images are augmented.")
     ] = "none",
+    force: Force = False,
     json: Json = False,
 ) -> None:
     """Show which data sets there are, with their sizes, classes and places; with a name, show one in full.
@@ -47,8 +53,8 @@ def list_(
     - `data list shapes --preview shapes.png`: a look at the embedded data set
     - `data list cifar10 --preview crops.png --augment pad`: the images as training sees them
     """
-    if preview is not None and preview.suffix not in (".png", ".svg", ".pdf"):
-        raise FileError(f"{preview} does not end in a known type", "use .png or .svg or .pdf")
+    check_suffix(preview, *PICTURES)
+    check_new(preview, force=force)
     if name is None and preview is None:
         folder = store.data_root(root)
         entries = [_entry(name, folder) for name in datasets.NAMES]
@@ -129,11 +135,9 @@ def verify(
     if json:
         print_json(results)
     else:
-        table = Table("data set", "verdict", "why", "SHA-256")
-        for result in results:
-            verdict = "good" if result["good"] else "BAD"
-            table.add_row(result["name"], verdict, result["why"], (result["sha256"] or "")[:16])
-        console.print(table)
+        verdicts = {True: "good", False: "BAD"}
+        rows = [(own["name"], verdicts[own["good"]], own["why"], (own["sha256"] or "")[:16]) for own in results]
+        console.print(table(None, ("data set", "verdict", "why", "SHA-256"), rows, text=4))
     if not all(result["good"] for result in results):
         raise typer.Exit(1)
 
@@ -204,18 +208,17 @@ def _facts(data: Dataset) -> dict[str, Any]:
 
 
 def _print_list(entries: list[dict[str, Any]], root: Path) -> None:
-    table = Table("name", "images: train + test", "size", "classes", "state")
+    rows = []
     for entry in entries:
         missing = "drawn when it is needed" if entry["name"] == "shapes" else f"not here: data fetch {entry['name']}"
         size, images = "x".join(map(str, entry["image"])), f"{entry['train']:,} + {entry['test']:,}"
-        table.add_row(entry["name"], images, size, str(entry["n_classes"]), "here" if entry["path"] else missing)
-    console.print(table)
+        rows.append((entry["name"], images, size, entry["n_classes"], "here" if entry["path"] else missing))
+    console.print(table(None, ("name", "images: train + test", "size", "classes", "state"), rows, text=5))
     also = "also usable: any folder of class folders, .npz file or CIFAR archive"
     console.print(f"folder: {root}; {also}", soft_wrap=True)
 
 
 def _print_facts(facts: dict[str, Any]) -> None:
-    table = Table(show_header=False, title=facts["name"], title_justify="left")
     counts = sorted({*facts["train_counts"]})
     per_class = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
     rows = {
@@ -226,9 +229,7 @@ def _print_facts(facts: dict[str, Any]) -> None:
         "std": " ".join(f"{value:.4f}" for value in facts["std"]),
         "SHA-256": facts["sha256"],
     }
-    for name, value in rows.items():
-        table.add_row(name, value)
-    console.print(table)
+    print_facts(rows, facts["name"])
 
 
 def _megabytes(n: int) -> str:

@@ -4,14 +4,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 
 from imlp.backend import backend as get_backend
-from imlp.commands.console import err, out, print_json, sizes, steps
+from imlp.commands.console import Force, check_suffix, err, out, print_json, sizes
 from imlp.commands.options import with_options
+from imlp.commands.progress import watched
 from imlp.errors import ModuleError
-from imlp.files import check_path, whole_file
+from imlp.files import check_new, check_path, whole_file
 from imlp.look.verify import TOLERANCE
 
 
@@ -21,15 +20,23 @@ def _image(text: str) -> tuple[int, ...]:
 
 def densify(
     model: Annotated[
-        str, typer.Argument(help="A function that makes the model: package.module:NAME or FILE.py:NAME. It is run.")
+        str,
+        typer.Argument(
+            help="A function that makes the model: package.module:NAME, timm:NAME or FILE.py:NAME. It is run."
+        ),
     ],
     image: Annotated[
         Any, typer.Option(help="The shape of one image. Default 3x32x32.", parser=_image, metavar="CxHxW")
     ] = None,
     layers: Annotated[
         list[str] | None,
-        typer.Option(help="Only these layers: names or globs like 'layer4*'; '!NAME' leaves one out. Repeat for more."),
+        typer.Option(
+            help="Only these layers: names, types, globs like 'layer4*'; '!NAME' leaves out. Repeat for more."
+        ),
     ] = None,
+    skip_refused: Annotated[
+        bool, typer.Option("--skip-refused", help="Leave layers that have no dense form as they are.")
+    ] = False,
     options: Annotated[
         list[str] | None, typer.Option(help="For the function, NAME=VALUE: num_classes=10, .... Repeat for more.")
     ] = None,
@@ -39,6 +46,7 @@ def densify(
     out_file: Annotated[
         Path | None, typer.Option("--out", help="Write the weights of the dense form (.safetensors).")
     ] = None,
+    force: Force = False,
     json: Annotated[bool, typer.Option("--json", help="Print the table as JSON.")] = False,
 ) -> None:
     """Turn the convolutions of a PyTorch model into dense layers: the same function, as matrices.
@@ -49,6 +57,7 @@ def densify(
     First things to try:
 
     - `densify torchvision.models:resnet18 --options num_classes=10`
+    - `densify timm:resnet18` (of the package timm, if it is installed)
     - `densify torchvision.models:squeezenet1_1 --image 3x64x64 --layers 'features.1*' --out dense.safetensors`
     - `densify mine.py:network --image 1x28x28 --json`
     """
@@ -60,46 +69,48 @@ def densify(
     from imlp.nn.densify import replaced
     from imlp.nn.factory import make
 
-    if out_file is not None and out_file.suffix != ".safetensors":
-        raise ModuleError(f"--out {out_file.name:.60}", "the file's name has to end with .safetensors")
+    check_suffix(out_file, ".safetensors")
+    check_new(out_file, force=force)
     image = image or (3, 32, 32)
     given = with_options({"options": options or []})["options"]
-    with steps(4 if out_file is None else 5, quiet=json) as step:
-        step("making the model")
+    with watched(quiet=json) as progress:
+        progress("making the model", 0, 5)
         prior = make(model, seed=seed, options=given)
-        step("finding its layers")
-        plan = imlp.nn.find(prior, image, layers)
+        progress("finding its layers", 1, 5)
+        try:
+            plan = imlp.nn.find(prior, image, layers or None, skip="refused" if skip_refused else None)
+        except imlp.nn.RefusedError as error:
+            remedy = f"{_short([one.name for one in error.layers])}, or give --skip-refused"
+            raise ModuleError(error.problem, remedy) from error
         table = imlp.nn.size_table(plan)
-        step("building the matrices")
+        progress("building the matrices", 2, 5)
         try:
             dense = replaced(prior, plan, init="prior")
         except imlp.nn.TooLargeError as error:
+            if not error.left_out:  # nothing can be left out, and the table would help nobody
+                raise ModuleError(error.problem, error.remedy) from error
             if not json:
-                _print(model, table, {}, err)
+                err.print(f"{model}, layer by layer:\n{table}\n", soft_wrap=True)
             raise ModuleError(error.problem, _short(error.left_out)) from error
         check_pass_fits(prior, plan)
-        step("comparing the two")
+        progress("comparing the two", 3, 5)
         images = torch.randn(2, *image, generator=torch.Generator().manual_seed(seed))
         errors = imlp.nn.verify(dense, prior, images)
         if out_file is not None:
-            step("writing")
+            progress("writing", 4, 5)
             _write(dense, check_path(out_file))
     worst = max(row["error"] for row in errors.values())
     total = sum(parameter.numel() for parameter in dense.parameters())
+    rows = imlp.nn.Table()
+    for layer in plan.layers:
+        rows[layer.name] = table[layer.name or "the module"] | {"error": errors[layer.name]["error"]}
     if json:
-        rows = {
-            layer.name: {
-                **table[layer.name or "the module"],
-                "spec": str(layer.spec),
-                "error": errors[layer.name]["error"],
-            }
-            for layer in plan.layers
-        }
-        found: dict[str, Any] = {"model": model, "image": list(image), "layers": rows, "left": plan.left}
+        by_layer = {layer.name: rows[layer.name] | {"spec": str(layer.spec)} for layer in plan.layers}
+        found: dict[str, Any] = {"model": model, "image": list(image), "layers": by_layer, "left": plan.left}
         found |= {"numbers": plan.numbers, "parameters": total, "output_error": errors["output"]["error"]}
         print_json(found | {"error": worst, "tolerance": TOLERANCE["float32"]})
     else:
-        _print(model, table, errors, out)
+        out.print(f"{model}, layer by layer:\n{rows}\n", soft_wrap=True)
         before = sum(parameter.numel() for parameter in prior.parameters())
         out.print(
             f"{before:,} parameters, {total:,} in the dense form, of which {plan.numbers:,} in these layers",
@@ -115,23 +126,10 @@ def densify(
         raise typer.Exit(1)
 
 
-def _print(model: str, rows: dict[str, dict[str, Any]], errors: dict[str, dict[str, Any]], to: Any) -> None:
-    table = Table(
-        title=f"{model}, layer by layer", title_justify="left", box=SIMPLE_HEAD, pad_edge=False, padding=(0, 0, 0, 1)
-    )
-    table.add_column("layer", no_wrap=True)
-    for name in ("spec", "matrix", "numbers", "% not 0", *(["error"] if errors else [])):
-        table.add_column(name, justify="left" if name == "spec" else "right", no_wrap=True)
-    for name, row in rows.items():
-        cells = [row["spec"], row["matrix"], f"{row['numbers']:,}", f"{100 * row['nonzero']:.1f}"]
-        table.add_row(name, *cells, *([f"{errors[name]['error']:.0e}"] if errors else []))
-    to.print(table)
-
-
 def _short(names: list[str]) -> str:
-    """What to leave out, as options of this command."""
+    """What to leave out, as options of this command; a few of the names."""
     shown = " ".join(f"--layers '!{name}'" for name in names[:4])
-    return f"leave out the largest layers ({len(names)}): {shown}{' ...' if len(names) > 4 else ''}"
+    return f"leave out {len(names)}: {shown}{' ...' if len(names) > 4 else ''}"
 
 
 def _write(dense: Any, path: Path) -> None:

@@ -9,9 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
+from imlp.commands.console import Force, check_suffix
 from imlp.commands.console import out as console
-from imlp.errors import FileError, RunError
-from imlp.files import write_whole
+from imlp.errors import RunError
+from imlp.files import check_new, write_whole
 from imlp.look.explore import page
 
 HOST = "127.0.0.1"
@@ -21,6 +22,7 @@ def explore(
     out: Annotated[Path, typer.Option(help="The page: a single self-contained .html file.")] = Path("explore.html"),
     serve: Annotated[bool, typer.Option("--serve", help="Also serve the page on this machine until Ctrl-C.")] = False,
     port: Annotated[int, typer.Option(help="The port to serve on; 0 takes any free one.", min=0, max=65535)] = 8321,
+    force: Force = False,
     open_page: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in the browser.")] = False,
 ) -> None:
     """Write a page where you can point at every entry of a layer's matrix.
@@ -31,8 +33,8 @@ def explore(
     - `explore`: writes explore.html, which opens from disk
     - `explore --serve`: for a machine without a screen, behind `ssh -L 8321:127.0.0.1:8321`
     """
-    if out.suffix not in (".html", ".htm"):
-        raise FileError(f"{out} does not end in a known type", "use .html")
+    check_suffix(out, ".html", ".htm")
+    check_new(out, force=force)
     text = page().encode()
     with write_whole(out) as file:
         file.write(text)

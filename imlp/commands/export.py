@@ -6,8 +6,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from imlp.commands.console import out
-from imlp.errors import RunError
+from imlp.commands.console import Force, OutsideCoupling, OutsideNetwork, out
+from imlp.errors import FileError, RunError
+from imlp.files import check_new
 from imlp.train import export as exporting
 from imlp.train.run_folder import FORMATS, refuse_links
 
@@ -29,11 +30,9 @@ def export(
     out_file: Annotated[
         Path | None, typer.Option("--out", help="The file. Default: RUN/laneK, with the suffix of the format.")
     ] = None,
-    network: Annotated[
-        str | None,
-        typer.Option(help="FILE.py:NAME of a network from outside the package: its code is only run if you name it."),
-    ] = None,
-    coupling: Annotated[str | None, typer.Option(help="FILE.py:Class of a coupling from outside, likewise.")] = None,
+    network: OutsideNetwork = None,
+    coupling: OutsideCoupling = None,
+    force: Force = False,
 ) -> None:
     """Write a trained network. It maps images (N, channels, height, width), with values from 0 to 1, to logits.
 
@@ -48,5 +47,10 @@ def export(
     if out_file is None:
         refuse_links([default])
     path = out_file or default
+    if path.suffix not in ("", FORMATS[format]):
+        raise FileError(
+            f"{path.name:.60} is no name for {format}", f"let it end with {FORMATS[format]}, or give --format"
+        )
+    check_new(out_file, force=force)
     exporting.write(run, path, lane if lane == "prior" else int(lane), format, network, coupling)
     out.print(f"written: {path} ({HOW[format]})", soft_wrap=True)

@@ -5,14 +5,16 @@ import inspect
 import signal
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from json import JSONDecodeError
 from pathlib import Path
-from typing import Annotated, Any, Optional, TypeAlias, get_args, get_origin
+from typing import Annotated, Any, Optional, get_args, get_origin
 
 import typer
 
 from imlp.commands.console import err, out, print_json
-from imlp.couplings.setting import shown_default
+from imlp.couplings.setting import TRAINING, shown_default
 from imlp.data import NAMES
 from imlp.errors import ConfigError
 from imlp.files import parse_json
@@ -23,66 +25,67 @@ from imlp.train.loop import Interrupted
 from imlp.train.run_folder import RunFolder
 
 ENGINES = ("local", "ray")
-ALPHA_HELP = (
-    "How far W moves towards the prior; may be repeated: 0.5, a list 0,0.01,1, a range 1e-4..1:9log (or :9lin), "
-    "decay:0.5:2, end:0.5, "
-    "once:10:1, list:0.5:0.4:0.3, NAME=... by layer; each may end with its cadence: 0.01@epoch."
-)
-EVERY_HELP = (
-    "How often: step, epoch (the paper's algorithm 1), a number of steps; or a list: epoch,step. "
-    "Default: step, but epoch with --coupling add."
-)
+RECIPE_HELP = "Settings for training, from the package: paper, or bachmann (Scaling MLPs). Other options win over it."
 
 
-def _option(help: str, *names: str, **more: Any) -> Any:
-    return typer.Option(*names, help=help, rich_help_panel="Engine", show_default=False, **more)
+def in_panel(panel: str) -> Callable[..., Any]:
+    """`typer.Option` for one panel of a help text, with the help first."""
+
+    def option(help: str, *names: str, **more: Any) -> Any:
+        return typer.Option(*names, help=help, rich_help_panel=panel, **more)
+
+    return option
 
 
-Engine: TypeAlias = Annotated[
-    str,
-    _option(
-        "local: one run after the other, here (the default). ray: as many at a time as there is room for.", "--engine"
-    ),
-]
-Address: TypeAlias = Annotated[
-    str | None,
-    _option(
-        "A Ray cluster, from one of its machines: auto or HOST:PORT. Default: Ray on this machine alone.", "--address"
-    ),
-]
-Cpus: TypeAlias = Annotated[
-    int | None,
-    _option("CPUs per run on Ray; also its threads, unless --threads is given. Default 1.", "--cpus-per-run", min=1),
-]
-Gpus: TypeAlias = Annotated[
-    float | None,
-    _option(
-        "GPUs of a run on Ray: 0.5 lets two share one. Default 1 where the cluster has any.", "--gpus-per-run", min=0
-    ),
-]
+_output, _engine = in_panel("Output"), partial(in_panel("Engine"), show_default=False)
 
 
-def _shown(help: str, *names: str) -> Any:
-    return typer.Option(*names, help=help, rich_help_panel="Output")
+@dataclass(frozen=True)
+class Output:
+    """What all commands that train can show."""
+
+    list_all: Annotated[bool, _output("List the available networks and data sets.", "--list")] = False
+    estimate: Annotated[bool, _output("Only print what would be trained, and the expected time.", "--estimate")] = False
+    check: Annotated[bool, _output("Check the network against the reference.", "--verify/--no-verify")] = True
+    quiet: Annotated[bool, _output("Print only warnings and the result.", "--quiet")] = False
+    json: Annotated[bool, _output("Print only the result, as JSON.", "--json")] = False
+
+    @property
+    def silent(self) -> bool:
+        """Whether nothing is shown on the way."""
+        return self.quiet or self.json
 
 
-Check: TypeAlias = Annotated[bool, _shown("Check the network against the reference.", "--verify/--no-verify")]
-Quiet: TypeAlias = Annotated[bool, _shown("Print only warnings and the result.", "--quiet")]
-Json: TypeAlias = Annotated[bool, _shown("Print only the result, as JSON.", "--json")]
-ListAll: TypeAlias = Annotated[bool, _shown("List the available networks and data sets.", "--list")]
-Estimate: TypeAlias = Annotated[bool, _shown("Only print lanes, seeds and the expected time.", "--estimate")]
+@dataclass(frozen=True)
+class Study(Output):
+    """What all commands for many runs have in common."""
 
+    engine: Annotated[
+        str, _engine("local: one run after the other, here (the default). ray: as many at a time as there is room for.")
+    ] = "local"
+    address: Annotated[
+        str | None,
+        _engine("A Ray cluster, from one of its machines: auto or HOST:PORT. Default: Ray on this machine alone."),
+    ] = None
+    cpus_per_run: Annotated[
+        int | None, _engine("CPUs per run on Ray; also its threads, unless --threads is given. Default 1.", min=1)
+    ] = None
+    gpus_per_run: Annotated[
+        float | None,
+        _engine("GPUs of a run on Ray: 0.5 lets two share one. Default 1 where the cluster has any.", min=0),
+    ] = None
 
-def cluster_of(engine: str, address: str | None, cpus: int | None, gpus: float | None) -> Cluster | None:
-    """The Ray cluster that these options name; None: this process."""
-    if engine not in ENGINES:
-        raise ConfigError(f"engine is {engine!r}", f"use {' or '.join(ENGINES)}")
-    if engine == "ray":
-        return Cluster(address, cpus, gpus)
-    given = {"--address": address, "--cpus-per-run": cpus, "--gpus-per-run": gpus}
-    for name in (name for name, value in given.items() if value is not None):
-        raise ConfigError(f"{name} is for Ray", "add --engine ray, or leave it out")
-    return None
+    @property
+    def cluster(self) -> Cluster | None:
+        """The Ray cluster that the options name; None: this process."""
+        if self.engine not in ENGINES:
+            raise ConfigError(f"engine is {self.engine!r}", f"use {' or '.join(ENGINES)}")
+        if self.engine == "ray":
+            return Cluster(self.address, self.cpus_per_run, self.gpus_per_run)
+        given = {"--address": self.address, "--cpus-per-run": self.cpus_per_run, "--gpus-per-run": self.gpus_per_run}
+        for name in (name for name, value in given.items() if value is not None):
+            raise ConfigError(f"{name} is for Ray", "add --engine ray, or leave it out")
+        return None
 
 
 def print_choices(json: bool) -> None:
@@ -95,25 +98,21 @@ def print_choices(json: bool) -> None:
     out.print(f"--data: {', '.join(found['data'])}, a folder, an .npz, or a CIFAR .tar.gz", soft_wrap=True)
 
 
-def exit_code(stop: Interrupted) -> int:
-    """What a shell expects of a program that a signal has stopped."""
-    return 128 + signal.Signals[stop.signal]
-
-
 @contextmanager
-def exit_if_interrupted() -> Iterator[None]:
+def exit_if_interrupted(remedy: str = "run the same command again") -> Iterator[None]:
     """What a signal has stopped ends with the exit code that a shell expects, and says that nothing is lost."""
     try:
         yield
     except Interrupted as stop:
-        err.print(f"{stop.problem}; nothing is lost: run the same command again", soft_wrap=True)
-        raise typer.Exit(exit_code(stop)) from None
+        err.print(f"{stop.problem}; nothing is lost: {remedy}", soft_wrap=True)
+        raise typer.Exit(128 + signal.Signals[stop.signal]) from None
 
 
 def settings_as_options(*, hidden: Collection[str] = (), **helps: str) -> Callable[..., Callable[..., None]]:
     """Give a command an option for every setting of `Config` and `Lane`, documented there, or by `helps`.
 
-    Those that a command refuses are `hidden` from its help.
+    The command is given those that were set as `settings`. Settings that it refuses are `hidden` from its help; options
+    that it has itself take the place of those of `Config`, and of those of a group such as `Study`.
     """
     return lambda function: _with_settings(function, hidden, helps)
 
@@ -121,32 +120,40 @@ def settings_as_options(*, hidden: Collection[str] = (), **helps: str) -> Callab
 def _with_settings(
     function: Callable[..., None], hidden: Collection[str], helps: dict[str, str]
 ) -> Callable[..., None]:
-    own = [p for p in inspect.signature(function, eval_str=True).parameters.values() if p.name != "settings"]
-    added = []
+    taken = [p for p in inspect.signature(function, eval_str=True).parameters.values() if p.name != "settings"]
+    groups: dict[str, Any] = {p.name: p.annotation for p in taken if dataclasses.is_dataclass(p.annotation)}
+    own = {p.name: _keyword(p.name, p.annotation, p.default) for p in taken if p.name not in groups}
+    inside = {f.name: (name, f) for name, group in groups.items() for f in dataclasses.fields(group)}
+    added = [_keyword(f.name, f.type, f.default) for _, f in inside.values() if f.name not in own]
     for f in (*dataclasses.fields(Lane), *dataclasses.fields(Config)):
-        if f.name in ("lanes", "source", "coupling_source", "held_out") or f.name in [
-            p.name for p in own
-        ]:  # `search` has a --validation of its own
+        if f.name in ("lanes", "source", "coupling_source", "held_out", *own):  # `search` has its own --validation
             continue
         kind, shown = _option_type(f), shown_default(f)
         names = [f"--{f.name.replace('_', '-')}"]
         names = [f"{names[0]}/--no-{names[0][2:]}"] if kind is bool else names
         help = helps.get(f.name, f.metadata["help"])
         help += f" Default {shown}." if shown and "Default" not in help else ""
-        more: dict[str, Any] = {"rich_help_panel": f.metadata["panel"], "hidden": f.name in hidden}
-        option = typer.Option(*names, help=help, show_default=False, **more)
-        annotation = Annotated[Optional[kind], option]  # type: ignore[valid-type]  # noqa: UP045 (kind is a value)
-        added.append(inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation))
-    keyword = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
+        option = in_panel(f.metadata["panel"])(help, *names, show_default=False, hidden=f.name in hidden)
+        added.append(_keyword(f.name, Annotated[Optional[kind], option]))  # noqa: UP045 (kind is a value)
+    recipe = in_panel(TRAINING)(RECIPE_HELP, "--recipe", show_default=False)
+    added.append(_keyword("recipe", Annotated[Optional[str], recipe]))  # noqa: UP045
 
     def command(**given: Any) -> None:
-        mine = {p.name: given.pop(p.name) for p in own}
-        function(settings={name: value for name, value in given.items() if value is not None}, **mine)
+        mine = {name: given.pop(name) for name in own}
+        made: dict[str, dict[str, Any]] = {name: {} for name in groups}
+        for name, (group, _) in inside.items():
+            made[group] |= {name: given.pop(name)} if name in given else {}
+        settings = {name: value for name, value in given.items() if value is not None}
+        function(**mine, **{name: group(**made[name]) for name, group in groups.items()}, settings=settings)
 
     command.__doc__, command.__name__ = function.__doc__, function.__name__
-    command.__signature__ = inspect.Signature([*keyword, *added])  # type: ignore[attr-defined]
-    command.__annotations__ = {p.name: p.annotation for p in (*keyword, *added)}
+    command.__signature__ = inspect.Signature([*own.values(), *added])  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in (*own.values(), *added)}
     return command
+
+
+def _keyword(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def _option_type(f: "dataclasses.Field[Any]") -> Any:

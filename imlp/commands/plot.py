@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from imlp.commands.console import out
+from imlp.commands.console import PICTURES, Force, check_suffix, out
 from imlp.errors import FileError, RunError
-from imlp.files import check_path, shown
+from imlp.files import check_new, check_path, shown
 from imlp.train.run_folder import PICTURE, RunFolder, refuse_links
 from imlp.train.run_reader import read_run
 
@@ -18,28 +18,32 @@ def plot(
         Path | None,
         typer.Option("--out", help="The picture (.png, .svg or .pdf). Default: RUN/run.png."),
     ] = None,
+    force: Force = False,
 ) -> None:
     """Draw a run: accuracy by epoch, and how much inductive bias each layer holds at the end.
 
     - `plot RUN`: a picture with both, RUN/run.png
     - `report RUN --out page.html`: a page to show to somebody
     """
-    from imlp.look import plot as drawing  # matplotlib takes a second to import
-
     path = out_file or run / PICTURE
     if path.suffix == ".html":
         raise FileError(f"{path} is a page", f"make it with: report {shown(run)} --out {shown(path)}")
-    if path.suffix not in (".png", ".svg", ".pdf"):
-        raise FileError(f"{path} does not end in a known type", "use .png, .svg or .pdf")
+    check_suffix(path, *PICTURES)
     check_path(path)
+    check_new(out_file, force=force)
     if out_file is None:
         refuse_links([path])
     if not RunFolder(check_path(run)).config.exists():
-        raise RunError(f"{run} is not the folder of a run", "name the folder of a run")
+        below = [shown(folder) for folder in RunFolder.find(run)] if run.is_dir() else []
+        there = f"name one of {', '.join(below[:8])}{', ...' if len(below) > 8 else ''}"
+        raise RunError(f"{run} is not the folder of a run", there if below else "name the folder of a run")
     found = read_run(run)
     if not found.rows:
         if found.result is not None:
             raise RunError(f"every lane of {run} stopped in its first epoch", "train again with a smaller --lr")
         raise RunError(f"{run} has no complete epoch yet", "let it train for a while")
-    drawing.save(drawing.run_figure(found.rows, found.measure, run.resolve().name), path)
+    from imlp.look.plot import save  # matplotlib takes a second to import
+    from imlp.report.figures import of_run
+
+    save(of_run(found), path)
     out.print(f"drawn: {path}", soft_wrap=True)

@@ -3,26 +3,32 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from typing import TYPE_CHECKING
 
 from imlp.commands.console import err
-from imlp.data.dataset import ProgressCallback, silent
+
+if TYPE_CHECKING:  # importing either takes a while
+    from rich.progress import Progress
+
+    from imlp.data import ProgressCallback
 
 PLAIN_EVERY = 5  # seconds between two plain lines
 
 
 @contextmanager
-def watched(*, quiet: bool = False) -> Iterator[ProgressCallback]:
-    """A callback `(what, done, total)` that shows how far the work has come; `total` None: nobody knows.
+def watched(*, quiet: bool = False) -> "Iterator[ProgressCallback]":
+    """A callback `(what, done, total)` that shows how far the work has come; `total` None: not known.
 
     Use: `with watched() as progress: load_data_set("cifar10", progress=progress)`
     """
     if quiet:
-        yield silent
+        yield lambda what, done, total: None
     elif err.is_terminal:
-        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-        with Progress(*columns, TimeRemainingColumn(), console=err, transient=True) as bars:
+        from rich import progress as shown
+
+        columns = (shown.TextColumn("{task.description}"), shown.BarColumn(), shown.TaskProgressColumn())
+        times = (shown.TimeElapsedColumn(), shown.TimeRemainingColumn())
+        with shown.Progress(*columns, *times, console=err, transient=True) as bars:
             yield _Bar(bars)
     else:
         yield _Plain()
@@ -31,7 +37,7 @@ def watched(*, quiet: bool = False) -> Iterator[ProgressCallback]:
 class _Bar:
     """One bar at a time: work of another name takes the place of the last."""
 
-    def __init__(self, bars: Progress) -> None:
+    def __init__(self, bars: "Progress") -> None:
         self._bars, self._what = bars, ""
 
     def __call__(self, what: str, done: int, total: int | None) -> None:
@@ -44,7 +50,7 @@ class _Bar:
 
 
 class _Plain:
-    """A line for work whose end nobody knows, otherwise one every PLAIN_EVERY seconds: short work prints nothing."""
+    """A line for work of unknown length, otherwise one every PLAIN_EVERY seconds: short work prints nothing."""
 
     def __init__(self) -> None:
         self._what, self._last = "", time.monotonic()

@@ -7,39 +7,20 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
-from imlp.commands.console import err, out, print_json
-from imlp.commands.options import (
-    Address,
-    Check,
-    Cpus,
-    Engine,
-    Estimate,
-    Gpus,
-    Json,
-    Quiet,
-    cluster_of,
-    exit_if_interrupted,
-    settings_as_options,
-    with_options,
-)
+from imlp.commands.console import out, print_json, table
+from imlp.commands.options import Study, exit_if_interrupted, in_panel, settings_as_options, with_options
 from imlp.commands.progress import watched
 from imlp.commands.sweep_display import Board, print_estimate
-from imlp.errors import ConfigError
+from imlp.errors import ConfigError, program
 from imlp.paper import experiments, run_experiment
-from imlp.paper.cost import list_experiments
-from imlp.paper.experiments import BUDGETS
+from imlp.paper.cost import costs, overnight
 from imlp.study import cost
-from imlp.study.cost import duration
+from imlp.study.cost import span
 from imlp.study.outcomes import ExperimentOutcome
 from imlp.train.config import Lane, check_seeds
 
-EXPERIMENT = "This experiment"
-
-
-def _option(help: str, *names: str, **more: Any) -> Any:
-    return typer.Option(*names, help=help, rich_help_panel=EXPERIMENT, **more)
+_option = in_panel("This experiment")
 
 
 LANES_OWN = [f.name for f in dataclasses.fields(Lane) if f.name != "every"]  # which an experiment decides
@@ -52,10 +33,10 @@ LANES_OWN = [f.name for f in dataclasses.fields(Lane) if f.name != "every"]  # w
 def reproduce(
     name: Annotated[str | None, typer.Argument(help="An experiment (see --list), or a TOML file of your own.")] = None,
     budget: Annotated[
-        str, _option("smoke (two minutes, on shapes), short (about an hour, on CIFAR-10) or paper.", "--budget")
+        str, _option("smoke (two minutes, on shapes), short (an hour, CIFAR-10), overnight (figure 2), paper.")
     ] = "smoke",
-    seeds: Annotated[int | None, _option("How many seeds. Default: the budget's.", "--seeds", min=1)] = None,
-    list_all: Annotated[bool, _option("List the experiments, with their cost on this machine.", "--list")] = False,
+    seeds: Annotated[int | None, _option("How many seeds. Default: the budget's.", min=1)] = None,
+    list_all: Annotated[bool, _option("List the experiments; with --estimate, their cost here.", "--list")] = False,
     out_folder: Annotated[
         Path | None, _option("The folder for all runs. Default: runs/NAME-BUDGET-DATA.", "--out")
     ] = None,
@@ -63,47 +44,45 @@ def reproduce(
         int | None, _option("Lanes in one run. Default: as many as memory allows.", "--lanes-at-once", min=1)
     ] = None,
     page: Annotated[bool, _option("Write FOLDER/report.html at the end.", "--report/--no-report")] = True,
-    engine: Engine = "local",
-    address: Address = None,
-    cpus: Cpus = None,
-    gpus: Gpus = None,
-    estimate: Estimate = False,
-    check: Check = True,
-    quiet: Quiet = False,
-    json: Json = False,
     *,
+    study: Study,
     settings: dict[str, Any],
 ) -> None:
     """Run an experiment of the paper: our numbers beside the paper's, and a verdict on each of its claims.
 
     Run the same command again at any time: what is finished is skipped, and what was interrupted is resumed.
 
-    - `reproduce --list`: all of them, what each asks, and how long it takes here
+    - `reproduce --list`: all of them; with `--estimate`, how long each takes here (it times every network first)
     - `reproduce figure2-cnn`: the whole way in two minutes, too small to mean anything
     - `reproduce figure2-cnn --budget short`: about an hour, after `data fetch cifar10`
+    - `reproduce figure2-cnn --budget overnight`: as much of figure 2 as fits into eight hours on this machine
     - `reproduce table1-cnn --budget paper --data cifar100`: the paper's own setting
     - `reproduce table1-cnn --budget paper --every epoch,step`: once per epoch too, as algorithm 1 says
     """
     if list_all:
-        print_list(json)
+        print_list(estimate=study.estimate, json=study.json)
         return
     if name is None:
         raise ConfigError("no experiment is named", f"name one of {', '.join(experiments.names())}; see --list")
     every = settings.pop("every", None)
-    given, cluster = _checked(settings), cluster_of(engine, address, cpus, gpus)
-    with Board(quiet=quiet or json) as board, exit_if_interrupted():
-        if estimate:
-            experiment = experiments.read_experiment(name)
+    given, cluster = _checked(settings), study.cluster
+    with Board(quiet=study.silent, arms=True) as board, exit_if_interrupted():
+        if study.estimate:
+            experiment, chosen = experiments.read_experiment(name), ""
+            if budget == "overnight":
+                experiment, chosen = overnight(experiment, {**given, "every": every}, seeds, None, board.progress)
+                board.noted(chosen)
             n = check_seeds(seeds or experiment.seeds(budget))
-            expected = cost.estimate(experiment.plans(budget, every=every, **given), n, progress=board.progress)
-            print_json(expected) if json else print_estimate(expected)
+            plans = experiment.plans(budget, every=every, **given)
+            expected = cost.estimate(plans, n, progress=board.progress) | ({"chosen": chosen} if chosen else {})
+            print_json(expected) if study.json else print_estimate(expected)
             return
         result = run_experiment.reproduce(
             name, budget=budget, every=every, seeds=seeds, settings=given, out=out_folder, lanes_at_once=at_once,
-            report=page, command=shlex.join(["python", "cli.py", *sys.argv[1:]]), cluster=cluster, check=check,
+            report=page, command=f"{program()} {shlex.join(sys.argv[1:])}", cluster=cluster, check=study.check,
             watcher=board,
         )  # fmt: skip
-    if json:
+    if study.json:
         print_json(result.as_dict())
     else:
         print_outcome(result.outcome)
@@ -126,20 +105,18 @@ def print_outcome(outcome: ExperimentOutcome) -> None:
     """The table with the paper's numbers, then the verdicts."""
     several = len(outcome.arms) > 1
     title = f"{outcome.title} ({outcome.budget}): test accuracy, %"
-    table = Table(title=title, title_justify="left")
     compared = any(row.difference is not None for row in outcome.table)
     intervals = any(row.interval for row in outcome.table)
     extra = [*(["95 % interval"] if intervals else []), "seeds", "paper", *(["difference"] if compared else [])]
-    for column in (*(["arm"] if several else []), "model", "ours", *extra):
-        table.add_column(column, justify="left" if column in ("arm", "model") else "right", overflow="fold")
+    columns, rows = (*(["arm"] if several else []), "model", "ours", *extra), []
     for row in outcome.table:
         ours, paper = plus_minus(row.mean, row.std), plus_minus(row.paper, row.paper_std)
         difference = f"{row.difference:+.2f}" if row.difference is not None else ""
         interval = "{:.2f} .. {:.2f}".format(*row.interval) if row.interval else ""
         cells = [row.model, ours, *([interval] if intervals else []), str(row.n), paper]
         cells += [difference] if compared else []
-        table.add_row(*([row.arm] if several else []), *cells)
-    out.print(table)
+        rows.append([*([row.arm] if several else []), *cells])
+    out.print(table(title, columns, rows, text=1 + several))
     spread = "+- is the standard deviation over seeds"
     out.print(f"{spread}; the interval holds the mean with 95 % confidence (Student's t)" if intervals else spread)
     if outcome.lacking and any(row.paper is not None for row in outcome.table):
@@ -153,18 +130,23 @@ def plus_minus(mean: float | None, std: float | None) -> str:
     return "" if mean is None else f"{mean:.2f}" + (f" +- {std:.2f}" if std is not None else "")
 
 
-def print_list(json: bool) -> None:
-    """Every experiment with what it asks, and each budget's time from real steps of its networks."""
-    with watched(quiet=json) as progress:
-        rows = list_experiments(progress)
+def print_list(*, estimate: bool, json: bool) -> None:
+    """Every experiment in one line; with `estimate` how long each budget takes, from real steps of its networks."""
+    found: dict[str, dict[str, Any]] = {name: {} for name in experiments.names()}
+    for name, row in found.items():
+        experiment = experiments.read_experiment(name)
+        row |= {"name": name, "title": experiment.content.title, "asks": experiment.asks}
+    if estimate:
+        with watched(quiet=json) as progress:
+            for name, seconds in costs(progress).items():
+                found[name]["seconds"] = seconds
     if json:
-        print_json(rows)
+        print_json(list(found.values()))
         return
-    table = Table(title="experiments, and how long each budget takes on this machine", title_justify="left")
-    for column in ("name", "what it asks", *BUDGETS):
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        times = [duration(row["seconds"][budget]) for budget in BUDGETS]
-        table.add_row(row["name"], f"{row['title']}. {row['asks']}", *times, end_section=True)
-    out.print(table)
-    err.print("estimated from a few steps, evaluation included; checkpoints and other programs come on top")
+    for name, row in found.items():
+        times = "; ".join(f"{budget} {span(seconds)}" for budget, seconds in row.get("seconds", {}).items())
+        line = f"{name:<{max(map(len, found)) + 2}}{times or row['title']}"
+        if out.is_terminal:
+            out.print(line, no_wrap=True, overflow="ellipsis")
+        else:
+            out.print(line, soft_wrap=True)

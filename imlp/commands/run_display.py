@@ -9,15 +9,23 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from imlp.commands.console import err, out
+from imlp.commands.console import err, out, table
 from imlp.spec.meter import PARTS
+from imlp.study.cost import counted
 from imlp.train.callbacks import Callback, Row
 from imlp.train.loop import Trainer
 
-SHOWN = 14  # epochs in the live table; earlier ones scroll out of it, and stay in metrics.jsonl
+EPOCHS_SHOWN = 14  # epochs in the live table; earlier ones scroll out of it, and stay in metrics.jsonl
 
 
-class Watch(Callback):
+class Silent(Callback):
+    """Warnings only."""
+
+    def warned(self, text: str) -> None:
+        err.print(Text.assemble(("warning: ", "yellow"), text), soft_wrap=True)
+
+
+class Watch(Silent):
     """A bar within the epoch with images per second and the time left, above a table that grows by epoch."""
 
     def __init__(self) -> None:
@@ -57,9 +65,6 @@ class Watch(Callback):
         self.images, self.since = 0, time.monotonic()
         self._show()
 
-    def warned(self, text: str) -> None:
-        err.print(Text.assemble(("warning: ", "yellow"), text))
-
     def close(self) -> None:
         """Give the terminal back, whatever ended the run."""
         self.live.stop()
@@ -68,10 +73,10 @@ class Watch(Callback):
         return f"{min(epoch + 1, self.epochs)}/{self.epochs}"
 
     def _show(self) -> None:
-        self.live.update(Group(accuracy_table(self.titles, self.rows[-SHOWN:], self.wakes), self.progress))
+        self.live.update(Group(accuracy_table(self.titles, self.rows[-EPOCHS_SHOWN:], self.wakes), self.progress))
 
 
-class Lines(Callback):
+class Lines(Silent):
     """One plain line per epoch, for logs and pipes."""
 
     def started(self, trainer: Trainer) -> None:
@@ -89,67 +94,51 @@ class Lines(Callback):
         line = f"epoch {trainer.state.epoch}/{of}: {'; '.join(parts)} ({took:.1f} s, {speed:,.0f} images/s)"
         out.print(line, soft_wrap=True, markup=False)
 
-    def warned(self, text: str) -> None:
-        err.print(f"warning: {text}", soft_wrap=True, markup=False)
-
-
-class Silent(Callback):
-    """Warnings only."""
-
-    def warned(self, text: str) -> None:
-        err.print(f"warning: {text}", soft_wrap=True, markup=False)
-
 
 def accuracy_table(titles: dict[int | str, str], epochs: list[list[Row]], wakes: dict[int, int]) -> Table:
     """Test accuracy by epoch, a column for the prior and for each lane; a lane sleeps before the epoch it wakes in."""
-    table = Table(title="test accuracy, %")
-    table.add_column("epoch", justify="right")
-    for title in titles.values():
-        table.add_column(title, justify="right")
+    shown = []
     for rows in filter(None, epochs):
         epoch, by_lane = rows[0]["epoch"], {row["lane"]: f"{100 * row['test_accuracy']:.2f}" for row in rows}
         asleep = {lane for lane, after in wakes.items() if epoch < after}
-        table.add_row(str(epoch), *(by_lane.get(lane, "asleep" if lane in asleep else "stopped") for lane in titles))
-    return table
+        shown.append([epoch, *(by_lane.get(lane, "asleep" if lane in asleep else "stopped") for lane in titles)])
+    return table("test accuracy, %", ("epoch", *titles.values()), shown, text=0)
 
 
-def result_table(result: dict[str, Any], prior_name: str) -> Table:
-    """The end of a run: each model's test accuracy after and before the last mixing, and its loss."""
-    table = Table(title=f"{result['network']} on {result['data']}, {result['epochs']} epochs", title_justify="left")
-    table.add_column("model", min_width=18, overflow="fold")
-    validated = any("validation_accuracy" in row for row in result["models"])
-    columns = ("parameters", "accuracy, %", "unmixed, %", "loss")
-    for column in (*columns, "validation, %") if validated else columns:
-        table.add_column(column, justify="right")
-    for row in result["models"]:
+def result_table(result: dict[str, Any], prior_name: str, classes: int) -> Table:
+    """The end of a run: each model's accuracy and loss; and the accuracy before the last mixing, where that differs."""
+    models = result["models"]
+    lanes = [row for row in models if row["lane"] != "prior"]
+    more = {}
+    if any(row["test_accuracy"] != row["test_accuracy_before"] for row in lanes):
+        more["before mixing, %"] = "test_accuracy_before"
+    if any("validation_accuracy" in row for row in models):
+        more["validation, %"] = "validation_accuracy"
+    rows: list[list[str | None]] = []
+    for row in models:
         prior = row["lane"] == "prior"
-        parameters = result["parameters"]["prior" if prior else "dense"]
-        before = "" if prior else f"{100 * row['test_accuracy_before']:.2f}"
-        accuracy = f"{100 * row['test_accuracy']:.2f}"
-        name = prior_name if prior else row["name"]
-        held_out = [f"{100 * row['validation_accuracy']:.2f}"] if validated else []
-        table.add_row(name, f"{parameters:,}", accuracy, before, f"{row['test_loss']:.3f}", *held_out)
+        name, parameters = prior_name if prior else row["name"], result["parameters"]["prior" if prior else "dense"]
+        cells = [name, f"{parameters:,}", f"{100 * row['test_accuracy']:.2f}", f"{row['test_loss']:.3f}"]
+        rows.append([*cells, *(f"{100 * row[key]:.2f}" if key in row else None for key in more.values())])
     for stop in result["stopped"]:
         where = f"epoch {stop['epoch']}, step {stop['step']}"
-        table.add_row(f"lane {stop['lane']}", "", stop.get("reason", "stopped"), "", where)
-    return table
+        rows.append([f"lane {stop['lane']}", None, stop.get("reason", "stopped"), where])
+    what = f"{result['network']} on {result['data']} after {counted(result['epochs'], 'epoch')}"
+    columns = ("model", "parameters", "accuracy, %", "loss", *more)
+    return table(f"{what}; guessing gets {100 / classes:.3g} %", columns, rows)
 
 
 def meter_table(result: dict[str, Any]) -> Table | None:
-    """The bias meter at the end of a run: a line per model and layer, and what it shows of a random matrix."""
+    """The bias meter at the end of a run: one line per model and layer, and a random matrix to compare with."""
     found: list[tuple[str, dict[str, Any]]] = [
         (row["name"], row["bias"]) for row in result["models"] if row.get("bias")
     ]
     if not found:
         return None
     random = {layer: {part: own.get(f"random_{part}") for part in PARTS} for layer, own in found[0][1].items()}
-    table = Table(title="which part of |W|² is shared, local and outside", title_justify="left")
-    table.add_column("model", overflow="fold")
-    table.add_column("layer", overflow="fold")
-    for part in PARTS:
-        table.add_column(part, justify="right")
+    made = table("what share of |W|² is shared, local and outside", ("model", "layer", *PARTS), (), text=2)
     for name, layers in [("random matrix", random), *found]:
         for n, (layer, own) in enumerate(layers.items(), start=1):
             cells = ["" if (share := own.get(part)) is None else f"{share:.4f}" for part in PARTS]
-            table.add_row(name if n == 1 else "", layer, *cells, end_section=n == len(layers))
-    return table
+            made.add_row(name if n == 1 else "", layer, *cells, end_section=n == len(layers))
+    return made

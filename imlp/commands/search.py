@@ -3,23 +3,12 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-from rich.table import Table
-
-from imlp.commands.console import out, print_json
+from imlp.commands.console import out, print_json, table
 from imlp.commands.options import (
-    Address,
-    Check,
-    Cpus,
-    Engine,
-    Estimate,
-    Gpus,
-    Json,
-    ListAll,
-    Quiet,
-    cluster_of,
+    Study,
     config_of,
     exit_if_interrupted,
+    in_panel,
     lane_settings,
     print_choices,
     settings_as_options,
@@ -30,12 +19,8 @@ from imlp.study import cost, run_search
 from imlp.study.outcomes import SearchOutcome
 from imlp.study.run_search import TRIALS
 
-SEARCH = "This search"
-SHOWN = 10  # trials in the table
-
-
-def _option(help: str, *names: str, **more: Any) -> Any:
-    return typer.Option(*names, help=help, rich_help_panel=SEARCH, **more)
+TRIALS_SHOWN = 10  # trials in the table
+_option = in_panel("This search")
 
 
 @settings_as_options(
@@ -47,15 +32,12 @@ def search(
         str,
         _option(
             "What to search: alpha, alpha-per-layer, schedule (constant, decay, end, once), or settings (of --coupling "
-            "relax, pathway and gate, which have no alpha).",
-            "--over",
+            "relax, pathway and gate, which have no alpha)."
         ),
     ] = "alpha",
-    trials: Annotated[int, _option("How many lanes to try in all.", "--trials")] = TRIALS,
-    validation: Annotated[
-        float, _option("The share of the training images to hold out and to judge by.", "--validation")
-    ] = 0.1,
-    seeds: Annotated[int, _option("Seeds for the test at the end, counted from --seed.", "--seeds")] = 1,
+    trials: Annotated[int, _option("How many lanes to try in all.")] = TRIALS,
+    validation: Annotated[float, _option("The share of the training images to hold out and to judge by.")] = 0.1,
+    seeds: Annotated[int, _option("Seeds for the test at the end, counted from --seed.")] = 1,
     prune: Annotated[
         bool, _option("Stop lanes early that are below the median of earlier ones.", "--prune/--no-prune")
     ] = True,
@@ -70,20 +52,11 @@ def search(
         str | None,
         _option(
             "Keep the trials in a database that several machines share: sqlite:///FILE, postgresql://..., mysql://.... "
-            "Default: a file in the folder.",
-            "--storage",
+            "Default: a file in the folder."
         ),
     ] = None,
-    engine: Engine = "local",
-    address: Address = None,
-    cpus: Cpus = None,
-    gpus: Gpus = None,
-    list_all: ListAll = False,
-    estimate: Estimate = False,
-    check: Check = True,
-    quiet: Quiet = False,
-    json: Json = False,
     *,
+    study: Study,
     settings: dict[str, Any],
 ) -> None:
     """Search for the best amount of inductive bias with Optuna, on images held out from the training set.
@@ -98,26 +71,26 @@ def search(
     - `search --coupling relax --over settings --epochs 20`: after which epoch the convolution is best set free
     - `search --engine ray --address auto`: on all machines of a Ray cluster, several batches at a time (docs/scale.md)
     """
-    if list_all:
-        print_choices(json)
+    if study.list_all:
+        print_choices(study.json)
         return
     lane = lane_settings(settings)
     if "alpha" in lane:
         raise ConfigError("--alpha is for one lane", "here it is what is searched; use sweep for alphas of your own")
     every = lane.pop("every", None)
-    base, cluster = config_of(config, settings), cluster_of(engine, address, cpus, gpus)
-    with Board(quiet=quiet or json) as board, exit_if_interrupted():
-        if estimate:
+    base, cluster = config_of(config, settings), study.cluster
+    with Board(quiet=study.silent) as board, exit_if_interrupted():
+        if study.estimate:
             expected = cost.estimate_search(
                 base, trials, seeds, validation=validation, at_once=at_once, progress=board.progress
             )
-            print_json(expected) if json else print_estimate(expected)
+            print_json(expected) if study.json else print_estimate(expected)
             return
         result = run_search.search(
             base, over, every=every, trials=trials, validation=validation, seeds=seeds, prune=prune, lane=lane,
-            out=out_folder, lanes_at_once=at_once, storage=storage, cluster=cluster, check=check, watcher=board,
+            out=out_folder, lanes_at_once=at_once, storage=storage, cluster=cluster, check=study.check, watcher=board,
         )  # fmt: skip
-    if json:
+    if study.json:
         print_json(result.as_dict())
     else:
         print_search(result.outcome)
@@ -130,30 +103,21 @@ def print_search(outcome: SearchOutcome) -> None:
     counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
     held = outcome.validation
     title = f"the best of {len(states)} trials ({counts}): accuracy on {held.images:,} images held out, %"
-    table = _table(title, "trial", "lane", "validation")
     whole = [trial for trial in outcome.trials if trial.state == "complete"]
-    for trial in sorted(whole, key=lambda trial: -(trial.value or 0))[:SHOWN]:
-        mark = " (chosen)" if trial.number == outcome.chosen.number else ""
-        table.add_row(str(trial.number), trial.title + mark, f"{trial.value or 0:.2f}")
-    out.print(table)
+    best = sorted(whole, key=lambda trial: -(trial.value or 0))[:TRIALS_SHOWN]
+    marks = {outcome.chosen.number: " (chosen)"}
+    trials = ((trial.title + marks.get(trial.number, ""), trial.number, f"{trial.value or 0:.2f}") for trial in best)
+    out.print(table(title, ("lane", "trial", "validation"), trials))
     if outcome.importances:
         shares = ", ".join(f"{name} {share:.0%}" for name, share in outcome.importances.items())
         out.print(f"what matters: {shares}", soft_wrap=True)
     if by_layer := ", ".join(f"{layer} {alpha}" for layer, alpha in outcome.chosen.alpha.items()):
         out.print(f"chosen, by layer: {by_layer}", soft_wrap=True)
     about = f"{outcome.network} on {outcome.data}, {outcome.epochs} epochs on all training images"
-    table = _table(f"{about}: accuracy, %", "model", "validation", "test", "seeds")
+    rows = []
     for row in outcome.final or ():
         mark = " (chosen)" if row.lane == outcome.chosen.lane else ""
         std = f" +- {row.test.std:.2f}" if row.test.std is not None else ""
-        validation = "" if row.validation is None else f"{row.validation:.2f}"
-        test = f"{row.test.mean:.2f}{std}"
-        table.add_row(row.title + mark, validation, test, str(row.test.n))
-    out.print(table)
-
-
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left")
-    for column in columns:
-        table.add_column(column, justify="left" if column in ("lane", "model") else "right", overflow="fold")
-    return table
+        validation = None if row.validation is None else f"{row.validation:.2f}"
+        rows.append((row.title + mark, validation, f"{row.test.mean:.2f}{std}", row.test.n))
+    out.print(table(f"{about}: accuracy, %", ("model", "validation", "test", "seeds"), rows))

@@ -6,43 +6,31 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from imlp.commands.console import err, out, print_json
+from imlp.commands.console import err, out, print_json, table
 from imlp.commands.options import (
-    ALPHA_HELP,
-    EVERY_HELP,
-    Address,
-    Check,
-    Cpus,
-    Engine,
-    Estimate,
-    Gpus,
-    Json,
-    ListAll,
-    Quiet,
-    cluster_of,
+    Study,
     config_of,
     exit_if_interrupted,
+    in_panel,
     lane_settings,
     print_choices,
     settings_as_options,
 )
 from imlp.commands.sweep_display import Board, print_estimate
+from imlp.errors import program
 from imlp.study import cost, run_sweep
+from imlp.study.cost import counted
 from imlp.study.run_sweep import ALPHAS, SEEDS, sweep_lanes
 from imlp.study.scores import Arm
 from imlp.study.two_lines import fit_v
 from imlp.train.config import check_seeds
 
-SWEEP = "This sweep"
+_option = in_panel("This sweep")
 
 
-def _option(help: str, *names: str, **more: Any) -> Any:
-    return typer.Option(*names, help=help, rich_help_panel=SWEEP, **more)
-
-
-@settings_as_options(alpha=f"{ALPHA_HELP} Default {ALPHAS}.", every=EVERY_HELP)
+@settings_as_options()
 def sweep(
-    seeds: Annotated[int, _option("How many seeds, counted from --seed.", "--seeds", min=1)] = SEEDS,
+    seeds: Annotated[int, _option("How many seeds, counted from --seed.", min=1)] = SEEDS,
     config: Annotated[Path | None, _option("Settings from a TOML file; options of the command line win.")] = None,
     out_folder: Annotated[
         Path | None, _option("The folder for all runs. Default: runs/sweep-NETWORK-DATA-HASH.", "--out")
@@ -50,16 +38,8 @@ def sweep(
     at_once: Annotated[
         int | None, _option("Lanes in one run. Default: as many as memory allows.", "--lanes-at-once", min=1)
     ] = None,
-    engine: Engine = "local",
-    address: Address = None,
-    cpus: Cpus = None,
-    gpus: Gpus = None,
-    list_all: ListAll = False,
-    estimate: Estimate = False,
-    check: Check = True,
-    quiet: Quiet = False,
-    json: Json = False,
     *,
+    study: Study,
     settings: dict[str, Any],
 ) -> None:
     """Train many alphas beside one prior, for several seeds: accuracy against alpha, with error bars.
@@ -72,29 +52,29 @@ def sweep(
     - `sweep --alpha decay:0.5:1 --alpha decay:0.5:4 --data cifar10 --epochs 20`: schedules
     - `sweep --seeds 5 --engine ray --address auto`: the same on all machines of a Ray cluster (docs/scale.md)
     """
-    if list_all:
-        print_choices(json)
+    if study.list_all:
+        print_choices(study.json)
         return
     lane = lane_settings(settings)
     listed, every = lane.pop("alpha", None) or [ALPHAS], lane.pop("every", None)
-    base, cluster = config_of(config, settings), cluster_of(engine, address, cpus, gpus)
-    with Board(quiet=quiet or json) as board, exit_if_interrupted():
-        if estimate:
+    base, cluster = config_of(config, settings), study.cluster
+    with Board(quiet=study.silent) as board, exit_if_interrupted():
+        if study.estimate:
             lanes = sweep_lanes(listed, every, lane)
             expected = cost.estimate_sweep(base, lanes, check_seeds(seeds), progress=board.progress)
-            print_json(expected) if json else print_estimate(expected)
+            print_json(expected) if study.json else print_estimate(expected)
             return
         result = run_sweep.sweep(
             base, listed, every=every, seeds=seeds, lane=lane, out=out_folder, lanes_at_once=at_once, cluster=cluster,
-            check=check, watcher=board,
+            check=study.check, watcher=board,
         )  # fmt: skip
-    if json:
+    if study.json:
         print_json(result.as_dict())
     elif result.arm:
         out.print(scores_table(result.arm))
         print_fits(result.arm)
         out.print(f"files: {result.folder}/", soft_wrap=True)
-        out.print(f"a page to show: python cli.py report {result.folder}", soft_wrap=True)
+        out.print(f"a page to show: {program()} report {result.folder}", soft_wrap=True)
     if result.failed:
         raise typer.Exit(1)
     if result.arm and all(score.lane is None for score in result.arm.scores):
@@ -105,15 +85,12 @@ def sweep(
 def scores_table(arm: Arm) -> Table:
     """Each model's accuracy over the seeds."""
     config = arm.config
-    title = f"{config.network_name} on {Path(config.data).name}, {config.epochs} epochs: test accuracy, %"
-    table = Table(title=title, title_justify="left")
-    for column in ("model", "mean", "std", "seeds"):
-        table.add_column(column, justify="left" if column == "model" else "right", overflow="fold")
-    for score in arm.scores:
-        name = score.lane.title if score.lane else f"{arm.prior_name} (prior)"
-        std = f"{score.std:.2f}" if score.std is not None else ""
-        table.add_row(name, f"{score.mean:.2f}", std, str(score.n))
-    return table
+    title = f"{config.network_name} on {Path(config.data).name}, {counted(config.epochs, 'epoch')}: test accuracy, %"
+    names = [score.lane.title if score.lane else f"{arm.prior_name} (prior)" for score in arm.scores]
+    deviations = [None if score.std is None else f"{score.std:.2f}" for score in arm.scores]
+    means, seeds = [f"{score.mean:.2f}" for score in arm.scores], [score.n for score in arm.scores]
+    rows = zip(names, means, deviations, seeds, strict=True)
+    return table(title, ("model", "mean", "std", "seeds"), rows)
 
 
 def print_fits(arm: Arm) -> None:

@@ -1,6 +1,5 @@
 """One display for many runs: a live table and a bar where there is a terminal, plain lines where there is none."""
 
-import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
@@ -9,19 +8,18 @@ from typing import Any
 from rich.console import Group
 from rich.live import Live
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
 
-from imlp.commands.console import err, out
+from imlp.commands.console import err, out, print_facts, table
 from imlp.commands.progress import watched
 from imlp.data import ProgressCallback
-from imlp.study.cost import duration
+from imlp.study.cost import counted, span
+from imlp.study.scores import constant_alpha
 from imlp.study.tasks import Outcome, Task
 from imlp.study.watcher import Watcher
-from imlp.train.callbacks import Callback, Row
-from imlp.train.loop import Trainer
+from imlp.train.callbacks import Row
 from imlp.train.run_folder import RunFolder
 
-SHOWN = 20  # runs in the table at a time: those under way, then the last to end, then the next to come
+RUNS_SHOWN = 20  # runs in the table at a time: those under way, then the last to end, then the next to come
 
 
 @dataclass
@@ -37,10 +35,10 @@ class Line:
 
     @property
     def accuracies(self) -> tuple[str, str]:
-        """The prior's, and the range of the lanes', in per cent."""
-        own = [100 * row["test_accuracy"] for row in self.rows]
-        lanes = f"{min(own[1:]):.2f} to {max(own[1:]):.2f}" if own[1:] else ""
-        return (f"{own[0]:.2f}" if own else ""), lanes
+        """The prior's, if it is trained, and the range of the lanes', in per cent."""
+        own = {row["lane"]: 100 * row["test_accuracy"] for row in self.rows}
+        prior = f"{own.pop('prior'):.2f}" if "prior" in own else ""
+        return prior, f"{min(own.values()):.2f} to {max(own.values()):.2f}" if own else ""
 
 
 class Board(Watcher):
@@ -49,8 +47,8 @@ class Board(Watcher):
     Use: `with Board() as board: study.sweep(config, watcher=board)`
     """
 
-    def __init__(self, *, quiet: bool = False) -> None:
-        self.quiet, self.live = quiet, err.is_terminal and not quiet
+    def __init__(self, *, quiet: bool = False, arms: bool = False) -> None:
+        self.quiet, self.arms, self.live = quiet, arms, err.is_terminal and not quiet
         self.open = ExitStack()  # the bar or the screen that is shown now
         self.tell: ProgressCallback | None = None
         self.lines: dict[str, Line] = {}
@@ -89,9 +87,6 @@ class Board(Watcher):
             self.screen.start()
             self.open.callback(self.screen.stop)
 
-    def callbacks(self, task: Task) -> Sequence[Callback]:
-        return [Reporter(self, task)]
-
     def update(self, task: Task, *, done: float, rows: Sequence[Row] = (), where: str = "") -> None:
         """`done` epochs of the run, parts included; `rows` of the epoch that has just ended."""
         line = self.lines[str(task.folder)]
@@ -100,11 +95,11 @@ class Board(Watcher):
         line.where = where or line.where
         self._advance(line, done)
         if ended and not self.live and not self.quiet:
-            prior, lanes = line.accuracies
+            told = zip(("prior", "lanes"), line.accuracies, strict=True)
             of = f"epoch {line.epoch}/{task.config.epochs}"
             place = f" on {where}" if where else ""
-            text = f"{_title(task)}{place}: {of}: prior {prior} %" + (f", lanes {lanes} %" if lanes else "")
-            out.print(text, soft_wrap=True)
+            accuracies = ", ".join(f"{name} {accuracy} %" for name, accuracy in told if accuracy)
+            out.print(f"{self._title(task)}{place}: {of}: {accuracies}", soft_wrap=True)
 
     def ended(self, outcome: Outcome) -> None:
         line = self.lines[str(outcome.task.folder)]
@@ -118,15 +113,23 @@ class Board(Watcher):
             where = f" (traceback: {log})" if log.exists() else ""
             self.warned(outcome.task, f"failed: {outcome.error}{where}")
         elif waited and not self.live and not self.quiet:
-            out.print(f"{_title(outcome.task)}: done already", soft_wrap=True)
+            out.print(f"{self._title(outcome.task)}: done already", soft_wrap=True)
 
     def warned(self, task: Task, text: str) -> None:
-        err.print(f"warning: {_title(task)}: {text}", soft_wrap=True)
+        err.print(f"warning: {self._title(task)}: {text}", soft_wrap=True)
 
     def close(self) -> None:
         """Give the terminal back, whatever ended the runs."""
         self.tell = None
         self.open.close()
+
+    def _title(self, task: Task) -> str:
+        """The arm where there may be several, the seed, and the alphas, or how many lanes if they are not numbers."""
+        alphas = sorted(alpha for lane in task.config.lanes if (alpha := constant_alpha(lane)) is not None)
+        told = counted(len(task.config.lanes), "lane")
+        if alphas and len(alphas) == len(task.config.lanes):
+            told = f"alpha {alphas[0]:g}" + (f" to {alphas[-1]:g}" if len(alphas) > 1 else "")
+        return f"{task.folder.parent.name + ' ' if self.arms else ''}seed {task.config.seed}, {told}"
 
     def _advance(self, line: Line, done: float) -> None:
         line.done = done
@@ -140,38 +143,13 @@ class Board(Watcher):
         order = {"running": 0, "failed": 1, "done": 2, "waiting": 3}
         chosen = sorted(self.lines.values(), key=lambda line: order[line.state])
         several = any(line.where for line in chosen)
-        table = Table(title=f"{chosen[0].task.config.measure}, %", title_justify="left")
-        for column in ("run", "lanes", "state", "prior", "I-MLPs", *(["where"] if several else [])):
-            table.add_column(column)
-        for line in chosen[:SHOWN]:
+        columns, rows = ("run", "state", "prior", "I-MLPs", *(["where"] if several else [])), []
+        for line in chosen[:RUNS_SHOWN]:
             state = f"epoch {line.epoch + 1}/{line.task.config.epochs}" if line.state == "running" else line.state
-            cells = [_title(line.task), str(len(line.task.config.lanes)), state, *line.accuracies]
-            table.add_row(*cells, *([line.where] if several else []))
-        if len(chosen) > SHOWN:
-            table.add_row(f"and {len(chosen) - SHOWN} more", "", "", "", "")
-        self.screen.update(Group(table, self.bars))
-
-
-class Reporter(Callback):
-    """Tells the board how a run in this process is going."""
-
-    def __init__(self, board: Board, task: Task) -> None:
-        self.board, self.task, self.told = board, task, 0.0
-
-    def started(self, trainer: Trainer) -> None:
-        self.board.update(self.task, done=trainer.state.epoch + trainer.state.step / trainer.steps)
-
-    def stepped(self, trainer: Trainer, images: int) -> None:
-        if time.monotonic() - self.told > 0.2:
-            self.told = time.monotonic()
-            share = min(trainer.state.step, trainer.steps - 1) / trainer.steps
-            self.board.update(self.task, done=trainer.state.epoch + share)
-
-    def epoch_ended(self, trainer: Trainer, rows: list[Row], seconds: dict[str, float]) -> None:
-        self.board.update(self.task, done=trainer.state.epoch, rows=rows)
-
-    def warned(self, text: str) -> None:
-        self.board.warned(self.task, text)
+            cells = [self._title(line.task), state, *line.accuracies]
+            rows.append([*cells, *([line.where] if several else [])])
+        rows += [[f"and {len(chosen) - RUNS_SHOWN} more"]] if len(chosen) > RUNS_SHOWN else []
+        self.screen.update(Group(table(f"{chosen[0].task.config.measure}, %", columns, rows, text=6), self.bars))
 
 
 def _weight(task: Task) -> int:
@@ -179,15 +157,7 @@ def _weight(task: Task) -> int:
     return 1 + len(task.config.lanes)
 
 
-def _title(task: Task) -> str:
-    return f"{task.folder.parent.name} seed {task.config.seed}" if task.folder.parent.name else task.folder.name
-
-
 def print_estimate(expected: dict[str, Any]) -> None:
     """What many runs are made of, and how long they would take in this process."""
-    table = Table(show_header=False)
-    for name in ("arms", "trials", "lanes", "seeds"):
-        if name in expected:
-            table.add_row(name, str(expected[name]))
-    table.add_row("time", f"about {duration(expected['seconds'])} on this machine, one run after the other")
-    out.print(table)
+    parts = {name: expected[name] for name in ("arms", "trials", "lanes", "seeds") if name in expected}
+    print_facts(parts | {"time": f"about {span(expected['seconds'])} on this machine, one run after the other"})

@@ -8,21 +8,18 @@ from rich.table import Table
 from rich.text import Text
 
 from imlp import kinds, machine, networks
-from imlp.commands.console import out, print_json, steps
+from imlp.commands.console import out, print_json
 from imlp.commands.options import with_options
+from imlp.commands.progress import watched
 from imlp.errors import BackendError, ConfigError
-from imlp.look import verify
+from imlp.look.verify import TOLERANCE, layer_errors, network_errors
 from imlp.spec import Spec
 
-SHORT = {
-    "gradients": "grads",
-    "interpolate": "interp.",
-    "interpolation": "interp.",
-}  # so that the table fits into 80 columns
+SHORT = {"gradients": "grads", "interpolate": "interp.", "interpolation": "interp."}  # to fit into 80 columns
 Dtype = Literal["float64", "float32", "bfloat16", "float16"]
 
 
-def verify_command(
+def verify(
     network: Annotated[
         list[str] | None,
         typer.Option(help="A network to check, or FILE.py:NAME; repeat for more. Default: cnn and mixer."),
@@ -59,27 +56,28 @@ def verify_command(
     layers |= {f"{name} {layer.name}": layer.spec for name, own in made.items() for layer in own.layers}
     device = _usable(device, dtype)
     by_spec: dict[Spec, dict[str, float]] = {}  # layers of one geometry are checked once
-    networks_errors: dict[str, dict[str, float]] = {}
-    with steps(len(layers) + len(whole), quiet=json) as step:
-        for name, one in layers.items():
-            step(name)
+    errors_of_networks: dict[str, dict[str, float]] = {}
+    total = len(layers) + len(whole)
+    with watched(quiet=json) as progress:
+        for n, (name, one) in enumerate(layers.items()):
+            progress(name, n, total)
             if one not in by_spec:
-                by_spec[one] = verify.layer_errors(one, dtype=dtype, device=device, seed=seed)
-        for name, own in made.items():
-            step(f"{name}, the whole network")
-            networks_errors[name] = verify.network_errors(own, dtype=dtype, device=device, seed=seed)
+                by_spec[one] = layer_errors(one, dtype=dtype, device=device, seed=seed)
+        for n, (name, own) in enumerate(made.items(), start=len(layers)):
+            progress(f"{name}, the whole network", n, total)
+            errors_of_networks[name] = network_errors(own, dtype=dtype, device=device, seed=seed)
     errors = {name: by_spec[one] for name, one in layers.items()}
-    tolerance = verify.TOLERANCE[dtype]
-    rows = [*errors.values(), *networks_errors.values()]
+    tolerance = TOLERANCE[dtype]
+    rows = [*errors.values(), *errors_of_networks.values()]
     passed = all(error <= tolerance for row in rows for error in row.values())
     if json:
         found = {"dtype": dtype, "device": device, "tolerance": tolerance, "passed": passed, "errors": errors}
-        print_json(found | {"networks": networks_errors})
+        print_json(found | {"networks": errors_of_networks})
     else:
         title = f"accel ({dtype}, {device}) against the reference"
         _print(errors, tolerance, f"{title}:\nlargest relative error; at most {tolerance:g} is allowed", "layer")
         if whole:
-            _print(networks_errors, tolerance, "and on whole networks", "network")
+            _print(errors_of_networks, tolerance, "and on whole networks", "network")
         told = "all equal within rounding" if passed else "not equal: see the numbers marked in red"
         out.print(told, style="" if passed else "bold red")
     if not passed:
@@ -100,7 +98,7 @@ def _usable(device: str, dtype: str) -> str:
 
 def _print(errors: dict[str, dict[str, float]], tolerance: float, title: str, what: str) -> None:
     verbs = list(next(iter(errors.values())))
-    table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, padding=(0, 0, 0, 1))
+    table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, padding=0)
     table.add_column(what, no_wrap=True)
     for verb in verbs:
         table.add_column(SHORT.get(verb, verb), justify="right")

@@ -17,7 +17,7 @@ import numpy as np
 
 from imlp.data import cifar, fetch, folder, npz, shapes, store
 from imlp.data.dataset import Dataset, Image, ProgressCallback, silent
-from imlp.errors import DataError
+from imlp.errors import DataError, program
 from imlp.files import expanded, reason, shown
 
 __all__ = ["NAMES", "Dataset", "Image", "ProgressCallback", "load_data_set", "silent"]
@@ -80,7 +80,7 @@ def _cifar_arrays(layout: cifar.Layout, root: Path, progress: ProgressCallback) 
         return store.read(cached)
     place = cifar.find(layout, root)
     if place is None:
-        raise DataError(f"{layout.name} is not in {root}", f"fetch it: python cli.py data fetch {layout.name}")
+        raise DataError(f"{layout.name} is not in {root}", f"fetch it: {program()} data fetch {layout.name}")
     return cifar.read(place, layout, progress=progress)[1]
 
 

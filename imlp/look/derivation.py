@@ -145,5 +145,5 @@ def window(spec: Window, i: int, j: int, name_i: str, name_j: str, steps: Steps)
             return None, f"0, for {name} = {tap[-1]} is not a {word} of the kernel, 0 to {k - 1}"
     if not own_kernels:
         return (o, q, *tap), f"F[o, {name_q}, a, b] = F[{o}, {q}, {tap[0]}, {tap[1]}]"
-    p = walk("p", "position, with a kernel of its own", "y * w_out + x", y * w_out + x)
+    p = walk("p", "position, with its own kernel", "y * w_out + x", y * w_out + x)
     return (p, o, q, *tap), f"w[p, o, {name_q}, a, b] = w[{p}, {o}, {q}, {tap[0]}, {tap[1]}]"

@@ -24,7 +24,7 @@ from imlp.look.derivation import DerivationStep, Steps, Term, shared, source, ta
 from imlp.spec import Chain, Conv, Local, Patchify, Shape, Shared, Spec, Transpose
 
 OUTSIDE = "not in the paper"
-PAPER = {"W_F": "appendix A", "W_L": OUTSIDE, "P": "appendix B.1.1", "T": "appendix B.1.2", "W~": "appendix B.2"}
+APPENDICES = {"W_F": "appendix A", "W_L": OUTSIDE, "P": "appendix B.1.1", "T": "appendix B.1.2", "W~": "appendix B.2"}
 SYMBOLS: dict[type[Spec], str] = {Conv: "W_F", Local: "W_L", Patchify: "P", Transpose: "T", Shared: "W~"}
 DERIVATIONS: dict[type[Spec], Any] = {Conv: window, Local: window, Shared: shared}  # of nouns with parameters
 AXES = {
@@ -149,7 +149,7 @@ def place(spec: Spec) -> str:
     ('appendix B.1.2', 'equation 5')
     """
     if not isinstance(spec, Chain):
-        return PAPER[SYMBOLS[type(spec)]] if type(spec) in SYMBOLS else OUTSIDE
+        return APPENDICES[SYMBOLS[type(spec)]] if type(spec) in SYMBOLS else OUTSIDE
     if any(type(part) not in SYMBOLS or type(part) is Local for part in spec.parts):
         return OUTSIDE
     return "equation 5" if spec.parts[-1].parameters else "equation 5; the double dagger of table 3"
@@ -166,7 +166,7 @@ def in_shape(spec: Spec) -> Shape:
             return spec.rows, spec.in_features
         case Chain():
             return in_shape(spec.parts[0])
-    return _said(spec, "in_shape", spec.matrix_shape[1])
+    return _shape_of(spec, "in_shape", spec.matrix_shape[1])
 
 
 def out_shape(spec: Spec) -> Shape:
@@ -180,10 +180,10 @@ def out_shape(spec: Spec) -> Shape:
             return spec.rows, spec.out_features
         case Chain():
             return out_shape(spec.parts[-1])
-    return _said(spec, "out_shape", spec.matrix_shape[0])
+    return _shape_of(spec, "out_shape", spec.matrix_shape[0])
 
 
-def _said(spec: Spec, name: str, size: int) -> Shape:
+def _shape_of(spec: Spec, name: str, size: int) -> Shape:
     """The shape that a noun says itself, if it does."""
     shape = getattr(spec, name, None)
     if shape is None:

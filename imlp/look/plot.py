@@ -14,6 +14,7 @@ from scipy import sparse
 
 from imlp.files import write_whole
 from imlp.look.explain import axis_names, in_shape, out_shape
+from imlp.model.line import ALL, Line
 from imlp.spec import Shape, Spec
 from imlp.spec.meter import PARTS
 
@@ -102,33 +103,27 @@ def _row(axes: Axes, matrix: sparse.csr_array, spec: Spec) -> None:
     axes.set_aspect("auto" if folded.shape[1] > 3 * folded.shape[0] else "equal")
 
 
-def run_figure(rows: list[dict[str, Any]], measure: str, title: str) -> Figure:
-    """A run: accuracy of the prior and each lane by epoch, and what each layer of each lane holds at the end."""
-    last = {name: own[-1] for name, own in _by_name(rows).items()}
-    meters = {name: row["bias"] for name, row in last.items() if row.get("bias")}
-    figure = Figure(figsize=(13 if meters else 7, _meter_height(meters, 5.0)), layout="constrained")
-    left_half: Figure | SubFigure = figure
-    if meters:
-        left_half, right_half = figure.subfigures(1, 2, width_ratios=(1, 1.15))  # type: ignore[misc]
-        draw_meters(right_half, meters)
-    left = left_half.subplots()
-    for name, own in _by_name(rows).items():
-        epochs = [row["epoch"] for row in own]
-        style: dict[str, Any] = {"color": "black", "linestyle": "--"} if own[0]["lane"] == "prior" else {}
-        accuracies = [100 * row["test_accuracy"] for row in own]
-        left.plot(epochs, accuracies, label=name, marker="o", markersize=3, **style)
-    left.set(xlabel="epoch", ylabel=f"{measure}, %", title="accuracy after mixing")
-    left.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    left.grid(alpha=0.3)
+def line_figure(line: Line, title: str) -> Figure:
+    """Accuracy and loss on the way from a lane to its prior, all layers together and each alone."""
+    figure = Figure(figsize=(12, 5), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    for name, points in line.items():
+        style = {"color": "black", "linewidth": 2.5} if name == ALL else {"linewidth": 1}
+        ts = [point.t for point in points]
+        left.plot(ts, [100 * point.accuracy for point in points], label=name, **style)
+        right.plot(ts, [point.loss for point in points], **style)
+    for axes, what in ((left, "test accuracy, %"), (right, "test loss")):
+        axes.set(xlabel="t, from the lane (0) to the prior's trunk (1)", ylabel=what)
+        axes.grid(alpha=0.3)
     left.legend()
-    figure.suptitle(title)
+    figure.suptitle(f"(1 - t) W + t W_P: {title}", parse_math=False)
     return figure
 
 
 def meter_figure(meters: Meters, title: str) -> Figure:
     """The bias meter of each model after its last epoch, by layer."""
     columns = 2 if len(meters) < 6 else 3
-    figure = Figure(figsize=(2.8 * columns, _meter_height(meters, 2.0, columns)), layout="constrained")
+    figure = Figure(figsize=(2.8 * columns, meter_height(meters, 2.0, columns)), layout="constrained")
     draw_meters(figure, meters, columns=columns)
     figure.suptitle("\n".join(wrap(title, 25 * columns)), fontsize=10)
     return figure
@@ -159,23 +154,24 @@ def draw_meters(figure: Figure | SubFigure, meters: Meters, *, columns: int = 3)
     figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=len(handles), fontsize=9)
 
 
-def _meter_height(meters: Meters, least: float, columns: int = 3) -> float:
+def meter_height(meters: Meters, least: float, columns: int = 3) -> float:
+    """How high the panels of `draw_meters` are, in inches."""
     layers = max((len(own) for own in meters.values()), default=0)
     return max(least, 1.2 + -(-(1 + len(meters)) // columns) * (0.5 + 0.22 * layers))
 
 
-def search_figure(content: dict[str, Any]) -> Figure:
-    """A search, from its `search.json`: validation accuracy by alpha, one point per trial and one panel per layer."""
-    trials = [trial for trial in content["trials"] if trial["values"]]
-    settings = content["over"] == "settings"  # of a coupling that has no alpha
-    several = (trial["alphas"] for trial in trials if len(trial["alphas"]) > 1 or settings)
+def search_figure(outcome: Any) -> Figure:
+    """A search, from its `SearchOutcome`: validation accuracy by alpha, one point per trial and one panel per layer."""
+    trials = [trial for trial in outcome.trials if trial.values]
+    settings = outcome.over == "settings"  # of a coupling that has no alpha
+    several = (trial.alphas for trial in trials if len(trial.alphas) > 1 or settings)
     panels = list(dict.fromkeys(name for alphas in several for name in alphas)) or ["all layers"]
     columns = min(3, len(panels))
     rows = -(-len(panels) // columns)
     figure = Figure(figsize=(max(8.0, 4.2 * columns), 1 + 3.8 * rows), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False, sharey=True).flatten()
     for axes, panel in zip(grid, panels, strict=False):
-        _trials(axes, trials, panel, content)
+        _trials(axes, trials, panel, outcome)
         about = panel.replace("_", " ") if settings else "alpha" if len(panels) == 1 else f"alpha of {panel}"
         axes.set(xlabel=about)
     for axes in grid[len(panels) :]:
@@ -184,27 +180,27 @@ def search_figure(content: dict[str, Any]) -> Figure:
         axes.set_ylabel("validation accuracy, %")
     handles = {text: handle for handle, text in zip(*grid[0].get_legend_handles_labels(), strict=True)}
     figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4)
-    about = f"{content['network']} on {content['data']}, {content['epochs']} epochs"
-    figure.suptitle(f"search over {content['over']}: {about}", parse_math=False)
+    about = f"{outcome.network} on {outcome.data}, {outcome.epochs} epochs"
+    figure.suptitle(f"search over {outcome.over}: {about}", parse_math=False)
     return figure
 
 
-def _trials(axes: Axes, trials: list[dict[str, Any]], panel: str, content: dict[str, Any]) -> None:
+def _trials(axes: Axes, trials: list[Any], panel: str, outcome: Any) -> None:
     """One panel: alpha 0 stands left of the logarithmic axis; a colour for each kind of schedule and cadence."""
     colors = {group: f"C{k}" for k, group in enumerate(dict.fromkeys(map(_kind_and_cadence, trials)))}
     left = NO_DECAY if panel.startswith("decay_") else LEFT
     for trial in trials:
         name = _kind_and_cadence(trial)
-        alpha = trial["alphas"].get(panel, trial["alphas"].get("all layers"))
-        whole, chosen = trial["state"] == "complete", trial["number"] == content["chosen"]["number"]
-        x, y = alpha or left, trial["values"][-1]
-        label = name if whole else f"{name}, {trial['state']} early"
+        alpha = trial.alphas.get(panel, trial.alphas.get("all layers"))
+        whole, chosen = trial.state == "complete", trial.number == outcome.chosen.number
+        x, y = alpha or left, trial.values[-1]
+        label = name if whole else f"{name}, {trial.state} early"
         face = colors[name] if whole else "none"
         axes.plot(x, y, "o" if whole else "X", color=colors[name], markerfacecolor=face, label=label, alpha=0.8)
         if chosen:
             axes.plot(x, y, "*", color="black", markersize=15, label="chosen", zorder=3)
-    if content["prior"] is not None:
-        axes.axhline(content["prior"], color="black", linestyle="--", label="prior")
+    if outcome.prior is not None:
+        axes.axhline(outcome.prior, color="black", linestyle="--", label="prior")
     axes.grid(alpha=0.3)
     if panel in ("relax_after", "gate"):
         return
@@ -216,16 +212,7 @@ def _trials(axes: Axes, trials: list[dict[str, Any]], panel: str, content: dict[
     axes.axvline(left * 1.8, color="grey", linewidth=0.8, linestyle=":")
 
 
-def _kind_and_cadence(trial: dict[str, Any]) -> str:
-    every = trial["lane"]["every"]
+def _kind_and_cadence(trial: Any) -> str:
+    every = trial.lane["every"]
     own = "" if every == "epoch" else ", every step" if every == "step" else f", every {every} steps"
-    return trial["kind"] + own
-
-
-def _by_name(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """The rows of each model; lanes of one name are told apart by their number."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    for row in rows:
-        name = "prior" if row["lane"] == "prior" else f"{row['name']} (lane {row['lane']})"
-        found.setdefault(name, []).append(row)
-    return found
+    return trial.kind + own

@@ -1,6 +1,6 @@
 """Pins accel to the reference on given layers: the largest difference of each verb, gradients included.
 
-This is what `python cli.py verify` prints, and what a training run asks of its own network before it starts.
+This is what `python cli.py verify` prints, and what a training run checks of its network before it starts.
 """
 
 from collections.abc import Callable, Sequence

@@ -8,6 +8,7 @@
 """
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from inspect import signature
 from typing import Any
 
@@ -28,31 +29,7 @@ from imlp.networks.language import (
 )
 from imlp.networks.paper import cnn, mixer, mlp1, mlp2
 from imlp.networks.resnet import resnet
-from imlp.plugins import Outside, called, imported, is_outside
-
-__all__ = [
-    "NETWORKS",
-    "Activation",
-    "DenseOnly",
-    "Image",
-    "Layer",
-    "Mean",
-    "Network",
-    "Norm",
-    "Operation",
-    "Residual",
-    "check_layers",
-    "cnn",
-    "from_outside",
-    "is_ours",
-    "is_trained",
-    "make",
-    "mixer",
-    "mlp1",
-    "mlp2",
-    "resnet",
-    "walk",
-]
+from imlp.plugins import Outside, imported, is_outside
 
 NETWORKS: dict[str, Callable[..., Network]] = {
     "cnn": cnn, "mixer": mixer, "mlp1": mlp1, "mlp2": mlp2, "resnet": resnet,
@@ -73,7 +50,7 @@ def make(name: str, **options: Any) -> Network:
                 "let it take image=(channels, height, width) and classes, and return an imlp.networks.Network",
             )
         return network
-    build = NETWORKS[known(name, NETWORKS, "network")]
+    build = NETWORKS[check_name(name)]
     parameters = signature(build).parameters
     for option, value in options.items():
         known(option, parameters, f"option of {name}")
@@ -82,23 +59,33 @@ def make(name: str, **options: Any) -> Network:
     return build(**options)
 
 
-def from_outside(found: Outside, **options: Any) -> Network | None:
+def check_name(name: str) -> str:
+    """`name` if it is a network's; an error that says how those of torchvision are named if not."""
+    if name not in NETWORKS and find_spec("torchvision") is not None:
+        from torchvision import models  # slow, and only for the error
+
+        if name in models.list_models():
+            raise SpecError(f"unknown network: {name!r}", f"torchvision's is named torchvision.models:{name}")
+    return known(name, NETWORKS, "network")
+
+
+def from_outside(outside: Outside, **options: Any) -> Network | None:
     """The network that a function of a user's file makes; None if it makes something else, perhaps a PyTorch model.
 
-    It takes the sizes of the data, `image` and `classes`, and options of its own.
+    It takes the sizes of the data, `image` and `classes`, and its own options.
     """
-    if not callable(found.value):
-        problem = f"{found.name} of {found.place} is a {type(found.value).__name__}"
+    if not callable(outside.value):
+        problem = f"{outside.name} of {outside.place} is a {type(outside.value).__name__}"
         raise OutsideError(problem, "name a function that makes a network")
     try:
-        parameters = signature(found.value).parameters
+        parameters = signature(outside.value).parameters
     except (TypeError, ValueError):  # compiled
         return None
     if not {"image", "classes"} <= set(parameters):
         return None
     for option in options:
-        known(option, parameters, f"option of {found.name}")
-    network = called(found, **options)
+        known(option, parameters, f"option of {outside.name}")
+    network = outside.call(**options)
     return network if isinstance(network, Network) else None
 
 

@@ -6,7 +6,7 @@ layer is a `Shared` spec with one row, whose matrix is its weight: the head is o
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -91,21 +91,21 @@ def walk(operations: Iterable[Operation]) -> Iterator[Layer | Norm | Activation 
 
 def is_trained(operation: Operation) -> bool:
     """Whether it has parameters, or holds an operation that has."""
-    if isinstance(operation, Residual):
-        return operation.shortcut is not None or any(map(is_trained, operation.body))
-    if isinstance(operation, DenseOnly):
-        return any(map(is_trained, operation.body))
-    return isinstance(operation, Layer) or (isinstance(operation, Norm) and operation.learned)
+    return any(isinstance(leaf, Layer) or (isinstance(leaf, Norm) and leaf.learned) for leaf in walk([operation]))
 
 
 @dataclass(frozen=True)
 class Network:
-    """Operations in order, and after them a linear head of the width that they end with."""
+    """Operations in order, and after them a linear head of the width that they end with.
+
+    `only` names the layers that are interpolated, whatever they say themselves.
+    """
 
     name: str
     image: Image
     classes: int
     body: tuple[Operation, ...]
+    only: Iterable[str] | None = None
 
     is_module: ClassVar[bool] = False  # a PyTorch model, which answers as a network does
 
@@ -123,11 +123,14 @@ class Network:
         names = [leaf.name for leaf in walk(self.body) if is_trained(leaf)]
         for name in names:
             if names.count(name) > 1 or name == "head":
-                raise SpecError(f"{self.name} has two layers called {name!r}", "give each a name of its own")
+                raise SpecError(f"{self.name} has two layers called {name!r}", "give each a different name")
             if not isinstance(name, str) or not re.fullmatch(NAME, name):
                 raise SpecError(
                     f"{self.name} has a layer called {name!r}", "use letters, digits, _ and -, as in block1.in"
                 )
+        if self.only is not None:
+            object.__setattr__(self, "only", self.only if isinstance(self.only, str) else tuple(self.only))
+            check_layers(self, self.only)
 
     def _width(self, dense: bool) -> int:
         """How many numbers reach the head; every width on the way is checked."""
@@ -136,7 +139,10 @@ class Network:
     @cached_property
     def layers(self) -> tuple[Layer, ...]:
         """All layers but the head, in order."""
-        return tuple(leaf for leaf in walk(self.body) if isinstance(leaf, Layer))
+        layers = tuple(leaf for leaf in walk(self.body) if isinstance(leaf, Layer))
+        if self.only is None:
+            return layers
+        return tuple(replace(layer, interpolated=layer.name in self.only) for layer in layers)
 
     @cached_property
     def head(self) -> Layer:
@@ -203,52 +209,27 @@ class Network:
         shapes = self.shapes(dense=True)
         return sum(prod(shape) for name, shape in shapes.items() if name.rpartition(".")[0] in self.interpolated)
 
-    def interpolating(self, names: Iterable[str] | None) -> "Network":
-        """The same network with exactly these layers interpolated (None: as they are)."""
-        if names is None:
-            return self
-        chosen = check_layers(self, names)
-        return replace(self, body=_changed(self.body, lambda one: replace(one, interpolated=one.name in chosen)))
-
 
 def check_layers(network: Network, names: Iterable[str]) -> tuple[str, ...]:
     """`names`, each of which must be a layer that the prior has too."""
     if isinstance(names, str):
         raise SpecError(f"layers is the string {names!r}", "give a list of names")
-    leaves = walk(network.operations(dense=False))
     own = {layer.name for layer in network.layers}  # not the head
-    shared = [leaf.name for leaf in leaves if isinstance(leaf, Layer) and leaf.name in own]
-    return tuple(known(name, shared, f"layer of {network.name} with a prior") for name in names)
+    with_prior = [leaf.name for leaf in walk(network.operations(dense=False)) if leaf.name in own]
+    return tuple(known(name, with_prior, f"layer of {network.name} with a prior") for name in names)
 
 
 def _without_dense_only(operations: Iterable[Operation], *, keep: bool) -> tuple[Operation, ...]:
-    found: list[Operation] = []
+    kept: list[Operation] = []
     for operation in operations:
         match operation:
             case DenseOnly(body):
-                found += _without_dense_only(body, keep=keep) if keep else ()
+                kept += _without_dense_only(body, keep=keep) if keep else ()
             case Residual(body=body):
-                found.append(replace(operation, body=_without_dense_only(body, keep=keep)))
+                kept.append(replace(operation, body=_without_dense_only(body, keep=keep)))
             case _:
-                found.append(operation)
-    return tuple(found)
-
-
-def _changed(operations: Iterable[Operation], change: Callable[[Layer], Layer]) -> tuple[Operation, ...]:
-    """The same tree with its layers changed."""
-    found: list[Operation] = []
-    for operation in operations:
-        match operation:
-            case Layer():
-                found.append(change(operation))
-            case Residual(body=body, shortcut=shortcut):
-                own = None if shortcut is None else change(shortcut)
-                found.append(replace(operation, body=_changed(body, change), shortcut=own))
-            case DenseOnly(body):
-                found.append(replace(operation, body=_changed(body, change)))
-            case _:
-                found.append(operation)
-    return tuple(found)
+                kept.append(operation)
+    return tuple(kept)
 
 
 def _flow(owner: str, operations: Iterable[Operation], width: int, source: str, dense: bool) -> tuple[int, str]:

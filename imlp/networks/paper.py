@@ -31,8 +31,8 @@ def cnn(
     numbers = range(1, len(layers)) if activated is None else _layer_numbers(activated, len(layers))
     body: list[Operation] = []
     for n, layer in enumerate(layers, start=1):
-        body += [layer, *(_norm_and_gelu(layer, learned_norm) if n in numbers else ())]
-    return Network("cnn", as_image(image), classes, tuple(body)).interpolating(interpolated)
+        body += _with_norm_and_gelu([layer], learned_norm) if n in numbers else [layer]
+    return Network("cnn", as_image(image), classes, tuple(body), interpolated)
 
 
 def mixer(
@@ -70,7 +70,7 @@ def mixer(
             )
             body += [Residual(pair, mix)] if residual else mix
     body += [Norm("norm", channels, learned_norm), Mean(patches)]
-    return Network("mixer", as_image(image), classes, tuple(body)).interpolating(interpolated)
+    return Network("mixer", as_image(image), classes, tuple(body), interpolated)
 
 
 def mlp1(
@@ -86,16 +86,14 @@ def mlp1(
 ) -> Network:
     """MLP-1 (appendix H): `depth` hidden layers, of which the first have an S-CNN as prior, one for each of `strides`.
 
-    The prior ends there, with a head of its own; the layers above are the I-MLP's alone. Norm and GELU follow every
+    The prior ends there, with its own head; the layers above are the I-MLP's alone. Norm and GELU follow every
     hidden layer, in the prior too.
     """
-    body: list[Operation] = []
-    for layer in (layers := convolutions(as_image(image), width, strides, kernel)):
-        body += [layer, *_norm_and_gelu(layer, learned_norm)]
-    for n in range(len(layers) + 1, depth + 1):
-        layer = Layer(f"dense{n}", Shared(1, width, width), "dense", interpolated=False)
-        body.append(DenseOnly((layer, *_norm_and_gelu(layer, learned_norm))))
-    return Network("mlp1", as_image(image), classes, tuple(body)).interpolating(interpolated)
+    layers = convolutions(as_image(image), width, strides, kernel)
+    numbers = range(len(layers) + 1, depth + 1)
+    upper = [Layer(f"dense{n}", Shared(1, width, width), "dense", interpolated=False) for n in numbers]
+    body = [*_with_norm_and_gelu(layers, learned_norm), DenseOnly(tuple(_with_norm_and_gelu(upper, learned_norm)))]
+    return Network("mlp1", as_image(image), classes, tuple(body), interpolated)
 
 
 def mlp2(
@@ -126,10 +124,8 @@ def mlp2(
         strides.append(2 if size > 2 else 1)
         size = -(-size // strides[-1])
     rest = convolutions(first.out_shape, width, strides, kernel, first=2) if strides else []
-    body: list[Operation] = []
-    for layer in (Layer("conv1", first, "conv"), *rest):
-        body += [layer, *_norm_and_gelu(layer, learned_norm)]
-    return Network("mlp2", as_image(image), classes, tuple(body)).interpolating(interpolated)
+    body = _with_norm_and_gelu([Layer("conv1", first, "conv"), *rest], learned_norm)
+    return Network("mlp2", as_image(image), classes, tuple(body), interpolated)
 
 
 def _layer_numbers(numbers: Sequence[int], n: int) -> Sequence[int]:
@@ -145,9 +141,12 @@ def as_image(shape: Sequence[int]) -> Image:
     return c, h, w
 
 
-def _norm_and_gelu(layer: Layer, learned: bool) -> tuple[Norm, Activation]:
-    """What follows a layer: LayerNorm over all of its outputs, then GELU."""
-    return Norm(f"{layer.name}.norm", layer.spec.matrix_shape[0], learned), Activation("gelu")
+def _with_norm_and_gelu(layers: Iterable[Layer], learned: bool) -> list[Operation]:
+    """Each layer, followed by LayerNorm over all of its outputs and GELU."""
+    body: list[Operation] = []
+    for layer in layers:
+        body += [layer, Norm(f"{layer.name}.norm", layer.spec.matrix_shape[0], learned), Activation("gelu")]
+    return body
 
 
 def convolutions(

@@ -44,4 +44,4 @@ def resnet(
         before = second
     _, h, w = before.out_shape
     body.append(Mean(h * w, channels_first=True))
-    return Network("resnet", as_image(image), classes, tuple(body)).interpolating(interpolated)
+    return Network("resnet", as_image(image), classes, tuple(body), interpolated)

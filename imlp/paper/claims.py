@@ -27,7 +27,7 @@ R2 = 0.8  # of each side, for it to count as logarithmic
 SEEDS = 3  # fewer say too little about their own spread
 NO_SPREAD = "fewer than three seeds: no spread to compare it with"
 
-Model = dict[str, Any]  # an arm by its name, and the settings of a lane; without them the prior
+ModelTable = dict[str, Any]  # an arm by its name, and the settings of a lane; without them the prior
 
 
 class _Missing(Exception):
@@ -52,16 +52,16 @@ class Evidence:
             raise _Missing(f"{lane.title if lane else 'the prior'} of {arm}")
         return score
 
-    def lane(self, model: Model) -> Lane | None:
+    def lane(self, model: ModelTable) -> Lane | None:
         """The lane of a model; its `relax_after` may be a share of the epochs."""
         settings = {key: value for key, value in model.items() if key != "arm"}
         lane: Lane = from_mapping(Lane, with_epochs(settings, self.arm(model["arm"]).config.epochs))
         return lane if settings else None
 
-    def named(self, model: Model) -> Score:
+    def named(self, model: ModelTable) -> Score:
         return self.score(model["arm"], self.lane(model))
 
-    def title(self, model: Model) -> str:
+    def title(self, model: ModelTable) -> str:
         lane = self.lane(model)
         title = lane.title if lane is not None else self.arm(model["arm"]).prior_name
         return f"{title} ({model['arm']})" if len(self.arms) > 1 else title
@@ -88,7 +88,7 @@ class Evidence:
         return hypot(*(max(score.std or 0, (self.assumed or 0) * (score.n < SEEDS)) for score in scores))
 
     def above(self, one: Score, other: Score) -> int:
-        """1: the first is above the second by more than the spread; -1: it is below; 0: nobody knows."""
+        """1: the first is above the second by more than the spread; -1: it is below; 0: neither."""
         difference, spread = one.mean - other.mean, self.spread(one, other)
         return 0 if spread is None or abs(difference) <= spread else 1 if difference > 0 else -1
 
@@ -104,12 +104,12 @@ def judge(
     claims: Sequence[Mapping[str, Any]],
     arms: Mapping[str, Arm],
     *,
-    lacking: Callable[[str], str] = lambda budget: "",
+    shortfall: Callable[[str], str] = lambda budget: "",
     assumed: float | None = None,
 ) -> list[Verdict]:
     """The verdict on each claim; one about lanes whose cadence it leaves open gets one for each that was run.
 
-    - `lacking`: what the runs lack of the budget that a claim needs ("790 of 39,100 steps"), or nothing
+    - `shortfall`: what the runs lack of the budget that a claim needs ("790 of 39,100 steps"), or nothing
     - `assumed`: the least standard deviation over seeds to assume where there are fewer than three
     """
     verdicts, evidence = [], Evidence(arms, assumed)
@@ -118,7 +118,7 @@ def judge(
     for claim in claims:
         settings = dict(claim)
         text, kind, budget = settings.pop("claim"), settings.pop("kind"), settings.pop("needs", "")
-        lack = lacking(budget) if budget and arms else ""
+        lack = shortfall(budget) if budget and arms else ""
         versions = {every: _at_cadence(kind, settings, every) for every in cadences}
         if not versions or settings in versions.values():  # nothing is mixed again and again, or it says how often
             versions = {"": _at_cadence(kind, settings, "")}
@@ -147,7 +147,7 @@ def _with_cadence(text: str, every: str) -> str:
 def _at_cadence(kind: str, settings: Mapping[str, Any], every: str) -> dict[str, Any]:
     """The settings of a claim with the cadence wherever they leave open how often a lane is mixed."""
 
-    def fixed(model: Model) -> Model:
+    def fixed(model: ModelTable) -> ModelTable:
         lane = {key: value for key, value in model.items() if key not in ("arm", "relax_after")}
         is_open = every and lane and "every" not in lane and from_mapping(Lane, lane).every == "step"
         return {**model, "every": every} if is_open else model
@@ -196,6 +196,29 @@ def no_dip(evidence: Evidence, **settings: Any) -> tuple[str, str]:
     return {HOLDS: FAILS, FAILS: HOLDS, UNKNOWN: UNKNOWN}[verdict], because
 
 
+def peak(evidence: Evidence, *, arm: str, every: str) -> tuple[str, str]:
+    """Some alpha between 0 and the largest is more accurate than both."""
+    scores = [evidence.score(arm, Lane(alpha="0")), *evidence.series(arm, every)]
+    ends, inside = (scores[0], scores[-1]), scores[1:-1]
+    if not inside:
+        raise _Missing("an alpha in between")
+    signs = [min(evidence.above(score, end) for end in ends) for score in inside]
+    best = max(inside, key=lambda score: score.mean)
+    verdict = HOLDS if max(signs) > 0 else FAILS if max(signs) < 0 else UNKNOWN
+    sides = " and ".join(f"{end} at {end.alpha:g}" for end in ends)
+    return verdict, f"best in between at alpha {best.alpha:g}: {best}, against {sides}{evidence.remark(best, *ends)}"
+
+
+def equal(evidence: Evidence, *, models: list[ModelTable]) -> tuple[str, str]:
+    """The first model has the accuracy of each of the others within the spread."""
+    scores, spread = [evidence.named(model) for model in models], evidence.spread
+    because = ", ".join(f"{evidence.title(model)} {score}" for model, score in zip(models, scores, strict=True))
+    if spread(*scores) is None:
+        return UNKNOWN, f"{because}, {NO_SPREAD}"
+    apart = any(evidence.above(scores[0], other) for other in scores[1:])
+    return FAILS if apart else HOLDS, because + evidence.remark(*scores)
+
+
 def logarithmic(evidence: Evidence, *, arm: str, every: str) -> tuple[str, str]:
     """Accuracy falls and then rises in straight lines over log10(alpha), each with at least three alphas."""
     scores = evidence.series(arm, every)
@@ -229,17 +252,17 @@ def one_is_prior(evidence: Evidence, *, arm: str, every: str) -> tuple[str, str]
     return verdict, f"{because}, spread {spread:.2f}{evidence.remark(one, prior)}"
 
 
-def above(evidence: Evidence, *, higher: Model, lower: list[Model]) -> tuple[str, str]:
+def above(evidence: Evidence, *, higher: ModelTable, lower: list[ModelTable]) -> tuple[str, str]:
     """One model is more accurate than each of the others."""
     return _order(evidence, higher, lower, 1)
 
 
-def below(evidence: Evidence, *, lower: Model, higher: list[Model]) -> tuple[str, str]:
+def below(evidence: Evidence, *, lower: ModelTable, higher: list[ModelTable]) -> tuple[str, str]:
     """One model is less accurate than each of the others."""
     return _order(evidence, lower, higher, -1)
 
 
-def _order(evidence: Evidence, name: Model, others: list[Model], sign: int) -> tuple[str, str]:
+def _order(evidence: Evidence, name: ModelTable, others: list[ModelTable], sign: int) -> tuple[str, str]:
     one, rest = evidence.named(name), [evidence.named(other) for other in others]
     titles = [evidence.title(each) for each in (name, *others)]
     texts = [f"{title} {score}" for title, score in zip(titles, (one, *rest), strict=True)]
@@ -252,7 +275,7 @@ def _order(evidence: Evidence, name: Model, others: list[Model], sign: int) -> t
     return verdict, because + evidence.remark(one, *rest)
 
 
-def any_above(evidence: Evidence, *, higher: list[Model], lower: Model) -> tuple[str, str]:
+def any_above(evidence: Evidence, *, higher: list[ModelTable], lower: ModelTable) -> tuple[str, str]:
     """At least one of some models is more accurate than another one."""
     rest, other = [evidence.named(name) for name in higher], evidence.named(lower)
     best = max(rest, key=lambda score: score.mean)
@@ -262,7 +285,7 @@ def any_above(evidence: Evidence, *, higher: list[Model], lower: Model) -> tuple
     return verdict, f"best {title} {best}, against {evidence.title(lower)} {other}{evidence.remark(best, other)}"
 
 
-def stays_near(evidence: Evidence, *, arm: str, lanes: list[Model], shared: float) -> tuple[str, str]:
+def stays_near(evidence: Evidence, *, arm: str, lanes: list[ModelTable], shared: float) -> tuple[str, str]:
     """In every layer of these lanes at least a share of `|W|^2` is still that of a prior layer after the last epoch."""
     texts, lowest = [], []
     for model in lanes:
@@ -305,6 +328,6 @@ def overfits(evidence: Evidence, *, arm: str, alphas: list[str], every: str) -> 
 CLAIMS: dict[str, Callable[..., tuple[str, str]]] = {
     "dip": dip, "logarithmic": logarithmic, "one-is-prior": one_is_prior,
     "above": above, "below": below, "any-above": any_above, "larger-gain": larger_gain, "overfits": overfits,
-    "no-dip": no_dip, "stays-near": stays_near,
+    "no-dip": no_dip, "stays-near": stays_near, "peak": peak, "equal": equal,
 }  # fmt: skip
-NAMING = ("higher", "lower", "lanes")  # settings of claims that name lanes
+NAMING = ("higher", "lower", "lanes", "models")  # settings of claims that name lanes

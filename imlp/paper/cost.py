@@ -1,26 +1,73 @@
-"""What the experiments cost on this machine."""
+"""What the experiments cost on this machine, and the largest that fits into a night."""
 
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from imlp.data.dataset import ProgressCallback, silent
+from imlp.errors import ConfigError
+from imlp.files import make_folder, write_json
 from imlp.paper import experiments
-from imlp.paper.experiments import BUDGETS
-from imlp.study.cost import seconds_of, speeds_of
+from imlp.paper.experiments import BUDGETS, Budget, Experiment
+from imlp.study.cost import UNSURE, counted, seconds_of, span, speeds_of
+from imlp.study.outcomes import typed
+from imlp.train.run_reader import read_json
+
+NIGHT = 8 * 3600  # seconds
+EPOCHS = (100, 50, 25, 12, 6, 3)
+ALPHAS = (("0,1e-4..1:9log", 2), ("0,1e-4..1:9log", 1), ("0,1e-3..1:4log", 2), ("0,1e-3..1:4log", 1))  # and seeds
+CHOICE = "overnight.json"
 
 
-def list_experiments(progress: ProgressCallback = silent) -> list[dict[str, Any]]:
-    """Every experiment: its `name`, `title`, what it `asks`, and the `seconds` of each budget on this machine."""
+def costs(progress: ProgressCallback = silent) -> dict[str, dict[str, float]]:
+    """The expected seconds of every experiment at each budget, from a few steps of every network."""
     loaded = [experiments.read_experiment(name) for name in experiments.names()]
     plans = {e.name: {budget: e.plans(budget) for budget in BUDGETS} for e in loaded}
     speeds = speeds_of(
         (plan.base for budgets in plans.values() for arms in budgets.values() for plan in arms), progress
     )
-    return [
-        {
-            "name": e.name,
-            "title": e.content.title,
-            "asks": e.asks,
-            "seconds": {budget: seconds_of(plans[e.name][budget], e.seeds(budget), speeds) for budget in BUDGETS},
-        }
-        for e in loaded
-    ]
+    return {e.name: {b: seconds_of(plans[e.name][b], e.seeds(b), speeds) for b in BUDGETS} for e in loaded}
+
+
+def overnight(
+    experiment: Experiment,
+    given: Mapping[str, Any],
+    seeds: int | None,
+    folder: Path | None,
+    progress: ProgressCallback = silent,
+) -> tuple[Experiment, str]:
+    """The experiment with a budget `overnight`, the best that is expected to fit into eight hours, and what it is.
+
+    All images, one cadence; rather more epochs than more alphas, and more alphas than a second seed. The choice is kept
+    in `folder`, so the same command resumes the same runs whatever the machine is doing then.
+    """
+    paper = experiment.content.budgets["paper"]
+    if paper.alphas is None:
+        raise ConfigError(f"overnight is for figure 2, not {experiment.name}", f"use --budget {' or '.join(BUDGETS)}")
+    speeds = None
+    if folder and (folder / CHOICE).exists():
+        choices = [typed(Budget, read_json(folder / CHOICE, dict))]
+    else:
+        choices = [
+            Budget(seeds or usual, alphas, settings={**paper.settings, "epochs": epochs})
+            for epochs in EPOCHS
+            for alphas, usual in ALPHAS
+        ]
+    for choice in choices:
+        budgets = {**experiment.content.budgets, "overnight": choice}
+        found = dataclasses.replace(experiment, content=dataclasses.replace(experiment.content, budgets=budgets))
+        plans = found.plans("overnight", **given)
+        speeds = speeds or speeds_of((plan.base for plan in plans), progress)
+        n = seeds or choice.seeds
+        seconds = seconds_of(plans, n, speeds)
+        if len(choices) == 1 or seconds * UNSURE <= NIGHT:
+            break
+    else:
+        raise ConfigError("no figure 2 fits into eight hours on this machine", "use --budget short")
+    if folder:
+        make_folder(folder)
+        write_json(folder / CHOICE, dataclasses.asdict(choice))
+    lanes, epochs = sum(len(plan.lanes) for plan in plans), plans[0].base.epochs
+    what = f"all images, {counted(lanes, 'alpha')}, {counted(epochs, 'epoch')}, {counted(n, 'seed')}"
+    return found, f"{what}: {span(seconds)} on this machine"

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from imlp.backend import backend as get_backend
-from imlp.files import check_path, write_json
+from imlp.files import check_new, check_path, write_json
 from imlp.paper import experiments
+from imlp.paper.cost import overnight
 from imlp.paper.experiments import Experiment
 from imlp.study.cluster import connected
 from imlp.study.outcomes import ExperimentOutcome
-from imlp.study.run_sweep import arm_of, failures, run_lanes
+from imlp.study.run_sweep import Runner, arm_of, failures, run_lanes
 from imlp.study.scores import Arm, ArmPlan
 from imlp.study.watcher import Watcher
 from imlp.train import prepare
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ExperimentResult:
-    """What came of an experiment: its folder, the runs that failed, its arms, and what its `experiment.json` holds."""
+    """The result of an experiment: its folder, the runs that failed, its arms, and what its `experiment.json` holds."""
 
     folder: Path
     failed: list[dict[str, str]]  # as those of a `SweepResult`
@@ -59,7 +60,7 @@ def reproduce(
     `imlp.train.loop.Interrupted` is raised if a signal stops it.
 
     - `name`: one of `imlp.paper.experiments.names()`, or a TOML file of your own
-    - `budget`: `smoke`, `short` or `paper`
+    - `budget`: `smoke`, `short`, `paper`, or for figure 2 `overnight`: as much of it as fits into eight hours here
     - `every`: how often to mix: step, epoch, a number of steps, or a list; None: as the experiment says
     - `seeds`: how many; None: the budget's
     - `settings`: of `Config`, over those of the experiment: `{"epochs": 2, "options": {"width": 256}}`
@@ -70,11 +71,17 @@ def reproduce(
     - `cluster`, `check`, `watcher`: as for `sweep`
     """
     experiment, given, watcher = experiments.read_experiment(name), dict(settings or {}), watcher or Watcher()
-    plans = experiment.plans(budget, every=every, **given)
     changed = given | ({"every": every} if every else {})
+    plans = experiment.plans("paper" if budget == "overnight" else budget, **changed)
     folder = check_path(out or default_folder(experiment, budget, plans, changed))
+    if budget == "overnight":
+        experiment, chosen = overnight(experiment, changed, seeds, folder, watcher.progress)
+        watcher.noted(f"overnight: {chosen}")
+        plans = experiment.plans(budget, **changed)
     n, first = check_seeds(experiment.seeds(budget) if seeds is None else seeds), given.get("seed", 0)
-    refuse_links([folder / "experiment.json", folder / "report.html"])
+    record, page = folder / "experiment.json", folder / "report.html"
+    refuse_links([record, page])
+    check_new(page, force=not report, remedy="choose another folder with --out, or add --no-report")
     arms: dict[str, Arm] = {}
     failed: list[dict[str, str]] = []
     with connected(cluster, watcher):
@@ -82,23 +89,23 @@ def reproduce(
             get_backend(plan.base.backend)
             data = prepare.load_data(plan.base, watcher.progress)
             where, span = folder / re.sub(r"\W+", "-", plan.name.lower()), range(first, first + n)
-            ways: dict[str, Any] = {"at_once": lanes_at_once, "check": check, "cluster": cluster}
-            outcomes = run_lanes(plan.base, plan.lanes, span, where, data, watcher, **ways)
+            runner = Runner(watcher, cluster, check)
+            outcomes = run_lanes(plan.base, plan.lanes, span, where, data, runner, at_once=lanes_at_once)
             failed += failures(outcomes)
             arm = arm_of(outcomes)
             arms |= {plan.name: arm} if arm else {}
     outcome = experiment.outcome(arms, budget=budget, command=command or _call(name, budget, every, seeds, given))
-    write_json(folder / "experiment.json", dataclasses.asdict(outcome))
+    write_json(record, dataclasses.asdict(outcome))
     if report and arms:
         from imlp.report import write  # matplotlib takes a second to import
 
-        write([folder], folder / "report.html", progress=watcher.progress)
+        write([folder], page, progress=watcher.progress)
     return ExperimentResult(folder, failed, arms, outcome)
 
 
 def default_folder(experiment: Experiment, budget: str, plans: list[ArmPlan], given: Mapping[str, Any]) -> Path:
     """Its name says what was changed, so that two variations never share a folder."""
-    changing = {"every"} | {f.name for f in dataclasses.fields(Config) if f.metadata["changes_result"]}
+    changing = {"every", "recipe"} | {f.name for f in dataclasses.fields(Config) if f.metadata["changes_result"]}
     name = f"{Path(experiment.name).stem}-{budget}-{Path(plans[0].base.data).name}"
     changed = "".join(f"-{key}={given[key]}" for key in sorted((given.keys() & changing) - {"data", "seed"}))
     return Path("runs") / (name + re.sub(r"[^\w=.,-]+", "_", changed))

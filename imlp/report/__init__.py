@@ -1,16 +1,18 @@
 """`report`: one page for one run or many, which needs nothing but itself."""
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import imlp
 from imlp.data.dataset import ProgressCallback, silent
 from imlp.errors import FileError, RunError
 from imlp.files import check_path, make_folder, write_whole
 from imlp.report import figures, gather, page, tables
 from imlp.report.gather import SearchData
+from imlp.study.cost import counted
 from imlp.study.outcomes import FromPaper, read_outcome, read_search
 from imlp.study.scores import Arm, arms_of
 from imlp.train.run_folder import RunFolder
@@ -30,26 +32,26 @@ class Report:
     figures: "dict[str, Figure]"
     tables: dict[str, tables.Table]
 
-    def write_files(self, folder: Path) -> None:
-        """Every figure as PNG and SVG, every table as CSV."""
-        make_folder(folder)
-        for name, figure in self.figures.items():
-            for suffix, content in figures.written(figure).items():
-                _write(folder / f"{name}.{suffix}", content)
-        for name, table in self.tables.items():
-            _write(folder / f"{name}.csv", table.csv().encode())
+    @property
+    def files(self) -> dict[str, bytes]:
+        """Every figure as PNG and SVG, every table as CSV, by the names of their files."""
+        drawn = {name: figures.written(figure) for name, figure in self.figures.items()}
+        found = {f"{name}.{suffix}": content for name, own in drawn.items() for suffix, content in own.items()}
+        return found | {f"{name}.csv": table.csv().encode() for name, table in self.tables.items()}
 
 
 def make(
     folders: Sequence[Path],
     *,
     compare: Callable[[Arm], FromPaper] = lambda arm: FromPaper(),
+    beside: Mapping[str, str] | None = None,
     progress: ProgressCallback = silent,
     warn: Callable[[str], None] = lambda text: None,
 ) -> Report:
     """The report on every run and every search in the folders and below them; nothing is written.
 
     - `compare`: asked what the paper says of runs that belong to no experiment
+    - `beside`: pages to link to, by what the link says
     - `warn`: told the name of a `config.toml` that is not a run's, which is skipped
     """
     for folder in map(check_path, folders):
@@ -84,7 +86,7 @@ def make(
     by_name = {table.id: table for table in found}
     parts = page.sections(arms, outcomes, searches)
     name = " and ".join(folder.resolve().name for folder in folders)
-    text = page.render(parts, arms, charts, by_name, f"{name}: {page.counted(len(parts), 'set')} of runs")
+    text = page.render(parts, arms, charts, by_name, f"{name}: {counted(len(parts), 'set')} of runs", beside or {})
     return Report(text, {name: chart.figure for name, chart in charts.items()}, by_name)
 
 
@@ -94,10 +96,14 @@ def write(
     *,
     files: Path | None = None,
     compare: Callable[[Arm], FromPaper] = lambda arm: FromPaper(),
+    check: Callable[..., object] = lambda *paths: None,
     progress: ProgressCallback = silent,
     warn: Callable[[str], None] = lambda text: None,
 ) -> None:
-    """Write the page, and, with `files`, every figure and table into that folder; otherwise as `make`."""
+    """Write the page, and, with `files`, every figure and table into that folder; otherwise as `make`.
+
+    `check` is told the paths of these figures and tables before anything is written, and may refuse to replace them.
+    """
     if path.suffix.lower() not in (".html", ".htm"):
         raise FileError(f"{path} does not end in .html", "give the page a name such as report.html")
     for given in (path, *folders, *([files] if files else [])):
@@ -105,11 +111,15 @@ def write(
     above = next(folder for folder in path.absolute().parents if folder.exists())
     if path.is_dir() or not above.is_dir() or not os.access(above, os.W_OK):  # before the work, not after it
         raise FileError(f"cannot write {path}", "choose a file in a folder that you may write to")
-    report = make(folders, compare=compare, progress=progress, warn=warn)
-    make_folder(path.parent)
-    _write(path, report.page.encode())
-    if files is not None:
-        report.write_files(files)
+    docs = Path(imlp.__file__).parents[1] / "docs" / "_build" / "html" / "index.html"  # of a clone
+    links = {"point at every entry of a matrix": path.parent / "explore.html", "the documentation": docs}
+    beside = {text: os.path.relpath(page, path.parent) for text, page in links.items() if page.exists()}
+    report = make(folders, compare=compare, beside=beside, progress=progress, warn=warn)
+    contents = {files / name: content for name, content in report.files.items()} if files is not None else {}
+    check(*contents)
+    for place, content in {path: report.page.encode(), **contents}.items():
+        make_folder(place.parent)
+        _write(place, content)
 
 
 def _below(folders: Iterable[Path], name: str) -> list[Path]:

@@ -1,6 +1,5 @@
 """The figures, each defined once: the page shows them as SVG, and `report --files` writes them as files."""
 
-import dataclasses
 import io
 import re
 import textwrap
@@ -10,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from imlp.report.gather import ArmData, ModelData, SearchData, cadence, series_name
-from imlp.study.scores import constant_alpha
+from imlp.report.gather import ArmData, ModelData, SearchData, cadence, gather, series_name
+from imlp.study.scores import arms_of, constant_alpha
 from imlp.train.config import Lane
+from imlp.train.run_reader import Run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,7 +21,7 @@ Curve = Sequence[tuple[float, float]]  # alphas and accuracies
 
 SIZE = (5.6, 4.6)  # inches: a phone shows it without making its letters small
 MARKERS = "osD^v"
-MOST = 8  # curves by epoch that one panel can show
+MOST_CURVES = 8  # curves by epoch that one panel can show
 DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (5, 2, 1.5, 2)))
 DIGITS = re.compile(r"(\.\d\d)\d+")
 
@@ -57,7 +57,7 @@ def of_search(search: SearchData) -> "Figure":
     from imlp.look.plot import search_figure
 
     with _style():
-        return search_figure(dataclasses.asdict(search.outcome))
+        return search_figure(search.outcome)
 
 
 def svg(figure: "Figure") -> bytes:
@@ -135,7 +135,7 @@ def knobs_of(lane: Lane | None) -> tuple[float, float] | None:
     """The alphas of locality and sharing of a lane with the coupling self, where both are numbers; 0 and 0: the MLP."""
     if lane is not None and lane.is_plain:
         return 0.0, 0.0
-    if lane is None or lane.coupling != "self":
+    if lane is None or len(lane.knobs) < 2:
         return None
     locality, sharing = (constant_alpha(Lane(alpha=knob)) for knob in lane.knobs)
     return None if locality is None or sharing is None else (locality, sharing)
@@ -166,10 +166,35 @@ def knobs(arm: ArmData) -> "Figure":
 def by_epoch(arm: ArmData) -> "Figure":
     """Accuracy by epoch; of more models than one panel can show, a panel for each series and one for the rest."""
     from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
 
     panels = _panels(arm)
     figure = Figure(figsize=SIZE if len(panels) == 1 else (4.6 * len(panels), 7), layout="constrained")
+    _draw_epochs(figure, arm, panels)
+    return figure
+
+
+def of_run(run: Run) -> "Figure":
+    """One run: accuracy by epoch and, beside it, what each layer of each lane holds at the end."""
+    from matplotlib.figure import Figure
+
+    from imlp.look.plot import draw_meters, meter_height
+
+    (arm,) = gather(arms_of([run]))
+    meters = {model.title: model.meter for model in arm.models if model.meter}
+    with _style():
+        figure = Figure(figsize=(13 if meters else 7, meter_height(meters, 5.0)), layout="constrained")
+        left: Any = figure
+        if meters:
+            left, right = figure.subfigures(1, 2, width_ratios=(1, 1.15))  # type: ignore[misc]
+            draw_meters(right, meters)
+        _draw_epochs(left, arm, {"accuracy after mixing": [model for model in arm.models if model.epochs]})
+        figure.suptitle(run.folder.resolve().name)
+    return figure
+
+
+def _draw_epochs(figure: Any, arm: ArmData, panels: Mapping[str, list[ModelData]]) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     row = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for axes, (title, models) in zip(row, panels.items(), strict=True):
         for model, style in zip(models, styles(models), strict=True):
@@ -190,13 +215,12 @@ def by_epoch(arm: ArmData) -> "Figure":
         figure.legend(fontsize=8, loc="outside lower center", ncols=2)
     else:
         figure.suptitle(arm.name)
-    return figure
 
 
 def _panels(arm: ArmData) -> dict[str, list[ModelData]]:
     """The models by panel; of many, each panel has the prior and the plain MLP to compare its own with."""
     models = [model for model in arm.models if model.epochs]
-    if len(models) <= MOST:
+    if len(models) <= MOST_CURVES:
         return {arm.name: models}
     common = [model for model in models if model.lane is None or model.lane.is_plain]
     rest = [model for model in models if model not in common]

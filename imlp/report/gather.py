@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import count
 from pathlib import Path
 
@@ -14,12 +15,13 @@ from imlp.report.titles import arm_titles
 from imlp.spec.meter import PARTS
 from imlp.study.outcomes import ExperimentOutcome, FromPaper, PaperPoint, SearchOutcome, Verdict
 from imlp.study.scores import Arm, Score, constant_alpha, sample_deviation
-from imlp.study.two_lines import V, fit_v
+from imlp.study.two_lines import TwoLines, fit_v
 from imlp.train.callbacks import Row
 from imlp.train.config import Lane
 from imlp.train.run_reader import Run
 
 METER = (*PARTS, "distance", *(f"random_{part}" for part in PARTS))
+OFTEN = {"epoch": "once per epoch", "step": "every step", "both": "once per epoch or every step: both were searched"}
 NOT_METRICS = ("epoch", "lane", "test_accuracy")
 
 Compare = Callable[[Arm], FromPaper]
@@ -56,7 +58,7 @@ class Series:
 
     name: str
     scores: list[Score]
-    fit: V | None
+    fit: TwoLines | None
 
     @property
     def alphas(self) -> list[float]:
@@ -79,8 +81,12 @@ class ArmData:
     series: list[Series]
     points: Sequence[PaperPoint]  # all with an alpha and a value
     verdicts: Sequence[Verdict]  # on the paper's claims, for runs without an experiment
-    matrices: Matrices | str  # or why there are none
     warnings: list[str]
+
+    @cached_property
+    def matrices(self) -> Matrices | str:
+        """What its networks have learned, read when it is asked for; or why there is nothing to show."""
+        return matrices(self.arm)
 
     @property
     def is_finished(self) -> bool:
@@ -153,7 +159,6 @@ def gather(
                 series=_series(arm),
                 points=sorted(points, key=lambda point: point.alpha or 0.0),
                 verdicts=paper.verdicts,
-                matrices=matrices(arm),
                 warnings=_warnings(arm),
             )
         )
@@ -196,7 +201,12 @@ def cadence(lane: Lane) -> str:
     """How often a lane is mixed, in words."""
     if not lane.mixes:
         return "once" if isinstance(lane.rule, Replacing) else "in every pass"
-    return {"epoch": "once per epoch", "step": "every step"}.get(lane.every, f"every {lane.every} steps")
+    return often(lane.every)
+
+
+def often(every: str) -> str:
+    """A cadence as it was set, in words."""
+    return OFTEN.get(every, f"every {every} steps")
 
 
 def _model(arm: Arm, lane: Lane | None) -> ModelData:

@@ -1,5 +1,5 @@
 "use strict";
-// Sorts tables, saves figures and tables as files, and opens what a link or the printer asks for.
+// Sorts tables, saves figures and tables as files, slides through alphas, and opens what a link or the printer asks for.
 
 const value = cell => cell.dataset.value ?? cell.textContent;
 
@@ -63,5 +63,24 @@ function reveal(id) {
 document.addEventListener("click", event => reveal(event.target.closest("a[href^='#']")?.getAttribute("href").slice(1)));
 addEventListener("hashchange", () => reveal(location.hash.slice(1)));
 reveal(location.hash.slice(1));
+
+// One slider for alpha in place of all lanes at once: it moves the matrix, its row and the bars together.
+for (const cards of document.querySelectorAll("main > section > .cards")) {
+  const lanes = [...cards.querySelectorAll("[data-lane]")];
+  if (lanes.length < 2) continue;
+  const label = document.createElement("label"), slider = document.createElement("input"), name = document.createElement("output");
+  Object.assign(slider, { type: "range", min: 0, max: lanes.length - 1, value: 0 });
+  slider.addEventListener("input", () => {
+    lanes.forEach((lane, n) => { lane.hidden = n !== Number(slider.value); });
+    name.textContent = lanes[slider.value].dataset.lane;
+    slider.setAttribute("aria-valuetext", name.textContent);
+  });
+  label.className = "slider";
+  label.append("How much structure:", slider, name);
+  cards.classList.add("slid");
+  cards.before(label);
+  slider.dispatchEvent(new Event("input"));
+  addEventListener("beforeprint", () => lanes.forEach(lane => { lane.hidden = false; }));
+}
 
 addEventListener("beforeprint", () => document.querySelectorAll("details").forEach(part => { part.open = true; }));

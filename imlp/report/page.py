@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 import imlp
 from imlp.report.figures import svg
-from imlp.report.gather import ArmData, ModelData, SearchData
-from imlp.report.matrices import data_uri, picture
+from imlp.report.gather import ArmData, ModelData, SearchData, often
+from imlp.report.matrices import data_uri, examples, photo, picture
 from imlp.report.tables import Table
-from imlp.study.cost import duration
+from imlp.study.cost import counted, duration
 from imlp.study.outcomes import ExperimentOutcome, Verdict
+from imlp.study.scores import constant_alpha
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,11 +40,6 @@ OVER = {
     "alpha-per-layer": "one alpha per layer",
     "schedule": "the kind of schedule and its alpha",
     "settings": "the settings of a coupling that has no alpha",
-}
-CADENCES = {
-    "epoch": "once per epoch",
-    "step": "every step",
-    "both": "once per epoch or every step, which was searched too",
 }
 
 
@@ -71,7 +67,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page: an experiment, a search, or an arm of its own."""
+    """A part of the page: an experiment, a search, or a single arm."""
 
     id: str
     title: str
@@ -122,8 +118,9 @@ def render(
     charts: Mapping[str, Chart],
     tables: Mapping[str, Table],
     name: str,
+    beside: Mapping[str, str],
 ) -> str:
-    """The whole page; charts and tables by the names of their files, `name` for what was asked for."""
+    """The whole page: charts and tables by the names of their files, `name` for what was asked for, and links."""
     from jinja2 import Environment, PackageLoader
 
     def charts_of(arm: ArmData) -> list[Chart]:
@@ -132,44 +129,29 @@ def render(
     loader = Environment(
         loader=PackageLoader("imlp.report", "."), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    loader.globals |= {
-        "charts": charts,
-        "charts_of": charts_of,
-        "table": tables.get,
-        "picture": picture,
-        "data_uri": data_uri,
-    }
-    loader.globals |= {"OVER": OVER, "CADENCES": CADENCES, "MARKS": VERDICTS, "duration": duration}
-    loader.filters |= {"counted": counted, "verdicts": verdicts}
+    loader.globals.update(charts=charts, charts_of=charts_of, table=tables.get, OVER=OVER, MARKS=VERDICTS)
+    loader.globals.update(picture=picture, photo=photo, data_uri=data_uri, valley=valley, duration=duration)
+    loader.filters.update(counted=counted, verdicts=verdicts, often=often)
     lead = lead_arm(arms)
     one_run = len(parts) == 1 and lead is not None and len(lead.arm.runs) == 1 and parts[0].id == lead.id
     script = (resources("imlp.report") / "page.js").read_text("utf-8")
-    return (
-        loader.get_template("page.html")
-        .render(
-            title=QUESTION if one_run else parts[0].title if len(parts) == 1 else name,
-            sentence=(in_plain_words(lead) if one_run else in_numbers(lead)) if lead else "",
-            sections=parts,
-            arms=arms,
-            lead=lead,
-            one_run=one_run,
-            runs=[run for arm in arms for run in arm.arm.runs],
-            warnings=[text for arm in arms for text in arm.warnings],
-            script=script,
-            digest=b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-            version=imlp.__version__,
-            made=datetime.now(UTC),
-        )
-        .lstrip()
+    text = loader.get_template("page.html").render(
+        title=QUESTION if one_run else parts[0].title if len(parts) == 1 else name,
+        sentence=(in_plain_words(lead) if one_run else in_numbers(lead)) if lead else "",
+        sections=parts,
+        arms=arms,
+        lead=lead,
+        one_run=one_run,
+        runs=[run for arm in arms for run in arm.arm.runs],
+        examples=examples(lead.arm.runs[0]) if one_run and lead else {},
+        beside=beside,
+        warnings=[text for arm in arms for text in arm.warnings],
+        script=script,
+        digest=b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        version=imlp.__version__,
+        made=datetime.now(UTC),
     )
-
-
-def counted(n: int, what: str) -> str:
-    """
-    >>> counted(1, "run"), counted(2000, "run")
-    ('1 run', '2,000 runs')
-    """
-    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
+    return text.lstrip()
 
 
 def verdicts(given: Sequence[Verdict], kind: str) -> list[Verdict]:
@@ -200,6 +182,22 @@ def in_plain_words(arm: ArmData) -> str:
     if len(lanes) == 1:
         return f"{begin}.{of_prior}"
     return f"The same MLP, trained {len(lanes)} times: {begin}, {lanes[-1]} {percent[lanes[-1]]}.{of_prior}"
+
+
+def valley(arm: ArmData) -> str:
+    """Why a little structure of a prior is worse than none, where a lane of this run shows it."""
+    last = {lane: m.epochs[-1].accuracy for m in arm.models if (lane := m.lane) is not None and m.epochs}
+    plain = next((accuracy for lane, accuracy in last.items() if lane.is_plain), None)
+    little = [lane for lane in last if lane.needs_prior and 0 < (constant_alpha(lane) or 0) < 1]
+    below = [(lane, last[lane]) for lane in little if last[lane] < (plain or 0)]
+    if not below:
+        return ""
+    lane, least = min(below, key=lambda pair: pair[1])
+    return (
+        f"{lane.what} gets less than the plain MLP, {least:.1f} % instead of {plain:.1f} %: a little structure is "
+        "worse than none. The paper's explanation is that the two networks head for different solutions and disturb "
+        "each other in between: the MLP learns something at every step, and the pull undoes part of it."
+    )
 
 
 def in_numbers(arm: ArmData) -> str:

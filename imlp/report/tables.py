@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from imlp.couplings.setting import shown
 from imlp.report.gather import ArmData, ModelData, SearchData, cadence, place, state
-from imlp.report.titles import shown
 from imlp.spec.meter import PARTS
 from imlp.study.cost import duration
 from imlp.study.outcomes import ExperimentOutcome

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from math import isqrt, prod
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -38,7 +38,9 @@ class Spec:
     - `matrix_shape`: `(M_out, M_in)`;
     - `parameters`: a `Parameter` (shape and fan-in) for each array that the matrix is made of, by name: one or more,
       under any names but "bias"; none for a layer that learns nothing, such as a permutation;
-    - `matrix(self, ...)`: its matrix from those arrays (float64, given by name), a SciPy sparse array or an ndarray;
+    - `matrix(self, ...)`: its matrix from those arrays (float64, given by name), a SciPy sparse array or an ndarray; or
+      instead, and faster for many numbers, `fills(self)`: three index arrays of equal length, `(rows, columns,
+      numbers)`, which add a number (counted through all parameters) to the entry in a row and column;
     - `linear = False`, if the matrix is not linear in the parameters. It has then no `adjoint` and no `project`, and so
       cannot be trained; everything else works.
 
@@ -86,10 +88,16 @@ class Spec:
 
     def matrix(self, *arguments: Any, **parameters: Any) -> Any:
         """The matrix of these parameters. The nouns of this package have theirs in `imlp.reference`."""
+        if self.fills() is not None:
+            return own_map(self).matrix(flat({name: parameters[name] for name in self.parameters}))
         raise SpecError(
             f"{type(self).__name__} has no matrix",
             "define matrix(self, ...), with its parameters as arguments; a layer that depends on its data has none",
         )
+
+    def fills(self) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+        """Which number of the parameters is added to which entry; None for a noun that defines `matrix`."""
+        return None
 
     @property
     def bias_shape(self) -> Shape | None:
@@ -121,19 +129,14 @@ class Spec:
         from imlp.spec.linear_map import entries
 
         if self.parameters and self.linear:
-            return len(self.own_map.rows)
+            return len(own_map(self).rows)
         numbers = np.random.default_rng(0).uniform(0.5, 1.5, self.n_weights)
         return int(entries(own_matrix(self, split(self, numbers))).nnz)
 
     @property
     def rank(self) -> int:
         """The dimension of the prior's subspace: for most nouns, how many numbers fill at least one entry."""
-        return self.own_map.rank if self.parameters and self.linear else self.n_weights
-
-    @property
-    def own_map(self) -> "LinearMap":
-        """The map from the parameters to the matrix, found by asking `matrix`."""
-        return own_map(self)
+        return own_map(self).rank if self.parameters and self.linear else self.n_weights
 
     @property
     def n_weights(self) -> int:
@@ -145,14 +148,10 @@ class Spec:
         """Weights and biases of the small layer."""
         return self.n_weights + (0 if self.bias_shape is None else prod(self.bias_shape))
 
-    @cached_property
-    def _shapes(self) -> dict[str, Shape]:
-        bias = {} if self.bias_shape is None else {"bias": self.bias_shape}
-        return {name: parameter.shape for name, parameter in self.parameters.items()} | bias
-
     def shapes(self) -> dict[str, Shape]:
         """The shape of everything that the small layer learns, by name: the parameters, and then "bias"."""
-        return dict(self._shapes)
+        bias = {} if self.bias_shape is None else {"bias": self.bias_shape}
+        return {name: parameter.shape for name, parameter in self.parameters.items()} | bias
 
     def fan_in(self, name: str) -> int:
         """That of a parameter; the bias has the largest one.
@@ -161,8 +160,9 @@ class Spec:
         >>> Conv((3, 8, 8), 4).fan_in("bias")
         27
         """
-        own = {each: parameter.fan_in for each, parameter in self.parameters.items()}
-        return max(own.values(), default=1) if name == "bias" else own[name]
+        if name != "bias":
+            return self.parameters[name].fan_in
+        return max((parameter.fan_in for parameter in self.parameters.values()), default=1)
 
     def named(self, weight: Any) -> dict[str, Any]:
         """What the verbs take as `weight`, by name.
@@ -172,20 +172,18 @@ class Spec:
         ({'weight': [[7.0]]}, {})
         """
         names = list(self.parameters)
-        if len(names) == 1 and not isinstance(weight, Mapping):
-            return {names[0]: weight}
         if isinstance(weight, Mapping):
-            if sorted(weight) != sorted(names):
+            if set(weight) != set(names):
                 raise ArrayError(f"{', '.join(map(str, weight))} given for {self}", f"give {', '.join(names)}")
             return {name: weight[name] for name in names}
         if len(names) > 1:
             raise ArrayError(f"{self} has several parameters", f"give a mapping of {', '.join(names)} to arrays")
-        return {} if weight is None else {"weight": weight}
+        return {} if weight is None and not names else {(names or ["weight"])[0]: weight}
 
     def unnamed(self, arrays: Mapping[str, Any]) -> Any:
         """The other way round: the array of a single parameter, a mapping of several, None of none."""
-        own = {name: arrays[name] for name in self.parameters}
-        return own if len(own) > 1 else next(iter(own.values()), None)
+        weights = {name: arrays[name] for name in self.parameters}
+        return weights if len(weights) > 1 else next(iter(weights.values()), None)
 
 
 def own_matrix(spec: Spec, arrays: Mapping[str, np.ndarray]) -> "sparse.csr_array":
@@ -198,28 +196,28 @@ def own_matrix(spec: Spec, arrays: Mapping[str, np.ndarray]) -> "sparse.csr_arra
     except ImlpError:
         raise
     except Exception as error:
-        called = f"{name}.matrix({', '.join(f'{own}=...' for own in arrays)})"
-        raise SpecError(f"{called} failed: {type(error).__name__}: {error}", "correct it") from error
+        call = f"{name}.matrix({', '.join(f'{parameter}=...' for parameter in arrays)})"
+        raise SpecError(f"{call} failed: {type(error).__name__}: {error}", "correct it") from error
     try:
-        found = sparse.csr_array(given).astype(np.float64)
+        matrix = sparse.csr_array(given).astype(np.float64)
     except (TypeError, ValueError) as error:
         raise SpecError(
             f"{name}.matrix returned a {type(given).__name__}", "return an array of real numbers"
         ) from error
-    if found.shape != spec.matrix_shape:
-        raise SpecError(f"{name}.matrix returned the shape {found.shape}", f"its matrix_shape is {spec.matrix_shape}")
-    found.sum_duplicates()
-    return found
+    if matrix.shape != spec.matrix_shape:
+        raise SpecError(f"{name}.matrix returned the shape {matrix.shape}", f"its matrix_shape is {spec.matrix_shape}")
+    matrix.sum_duplicates()
+    return matrix
 
 
 def split(spec: Spec, flat: Any) -> dict[str, Any]:
     """The parameters by name, out of all their numbers in a row: `(..., n)` of NumPy or torch."""
-    found, start = {}, 0
+    arrays, start = {}, 0
     for name, parameter in spec.parameters.items():
         size = prod(parameter.shape)
-        found[name] = flat[..., start : start + size].reshape(*flat.shape[:-1], *parameter.shape)
+        arrays[name] = flat[..., start : start + size].reshape(*flat.shape[:-1], *parameter.shape)
         start += size
-    return found
+    return arrays
 
 
 def flat(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -235,50 +233,50 @@ def own_map(spec: Spec) -> "LinearMap":
 
 def linear_map_of(spec: Spec, matrix: "Matrix") -> "LinearMap":
     """The map of `matrix`, which makes `(M_out, M_in)` of as many numbers as `spec` has."""
-    from imlp.spec.linear_map import find_map  # scipy.sparse takes a while to import
+    from imlp.spec.linear_map import filled_map, find_map  # scipy.sparse takes a while to import
 
+    if (fills := spec.fills()) is not None:
+        return filled_map(spec.matrix_shape, *fills, spec.n_weights)
     if not spec.linear:
         raise SpecError(
             f"the matrix of {type(spec).__name__} is not linear in its parameters",
             "it has no adjoint and no projection, and cannot be trained; use a noun that is linear",
         )
-    found = find_map(spec.matrix_shape, matrix, spec.n_weights)
-    if found is None:
+    linear_map = find_map(spec.matrix_shape, matrix, spec.n_weights)
+    if linear_map is None:
         raise SpecError(
             f"{type(spec).__name__} says that its matrix is linear in its parameters, but it is not",
             "write linear = False in the class",
         )
-    return found
+    return linear_map
 
 
 @lru_cache(maxsize=4096)
 def check_noun(spec: Spec) -> None:
     """Refuse a noun that does not say what it has to."""
-    name = type(spec).__name__
-    given = spec.matrix_shape
-    if not isinstance(given, tuple) or len(given) != 2 or not all(isinstance(n, int) and n > 0 for n in given):
-        raise SpecError(f"{name}.matrix_shape is {given!r}", "return (M_out, M_in), two whole numbers of at least 1")
+    name, shape = type(spec).__name__, spec.matrix_shape
+    if not isinstance(shape, tuple) or len(shape) != 2 or not all(isinstance(n, int) and n > 0 for n in shape):
+        raise SpecError(f"{name}.matrix_shape is {shape!r}", "return (M_out, M_in), two whole numbers of at least 1")
     if not isinstance(spec.parameters, Mapping):
         raise SpecError(f"{name}.parameters is {spec.parameters!r}", "return a mapping from names to Parameter")
-    for own, parameter in spec.parameters.items():
-        if not isinstance(own, str) or not own.isidentifier() or own == "bias":
-            raise SpecError(f"{name} has a parameter called {own!r}", "use a plain name, and not bias")
-        if not isinstance(parameter, Parameter):
-            raise SpecError(f"{name}.parameters[{own!r}] is {parameter!r}", "give Parameter(shape, fan_in)")
-        set_shape = _ints(f"the shape of {name}'s parameter {own}", parameter.shape, None, least=1)
-        if set_shape != parameter.shape:
-            raise SpecError(f"the shape of {name}'s parameter {own} is {parameter.shape!r}", f"give {set_shape}")
-        _int(f"the fan-in of {name}'s parameter {own}", parameter.fan_in)
-    if spec.bias_shape is not None:
-        _check_bias(name, spec.bias_shape, spec.matrix_shape[0], np.asarray(spec.bias_index))
-
-
-def _check_bias(name: str, shape: Shape, m_out: int, index: np.ndarray) -> None:
-    if not isinstance(shape, tuple) or len(shape) != 1:
-        raise SpecError(f"{name}.bias_shape is {shape!r}", "use one axis, or None for no bias")
-    if index.shape != (m_out,) or index.dtype.kind not in "iu" or ((index < 0) | (index >= shape[0])).any():
+    for parameter, numbers in spec.parameters.items():
+        if not isinstance(parameter, str) or not parameter.isidentifier() or parameter == "bias":
+            raise SpecError(f"{name} has a parameter called {parameter!r}", "use a plain name, and not bias")
+        if not isinstance(numbers, Parameter):
+            raise SpecError(f"{name}.parameters[{parameter!r}] is {numbers!r}", "give Parameter(shape, fan_in)")
+        expected = _ints(f"the shape of {name}'s parameter {parameter}", numbers.shape, None, least=1)
+        if expected != numbers.shape:
+            raise SpecError(f"the shape of {name}'s parameter {parameter} is {numbers.shape!r}", f"give {expected}")
+        _int(f"the fan-in of {name}'s parameter {parameter}", numbers.fan_in)
+    bias = spec.bias_shape
+    if bias is None:
+        return
+    if not isinstance(bias, tuple) or len(bias) != 1:
+        raise SpecError(f"{name}.bias_shape is {bias!r}", "use one axis, or None for no bias")
+    index = np.asarray(spec.bias_index)
+    if index.shape != shape[:1] or index.dtype.kind not in "iu" or ((index < 0) | (index >= bias[0])).any():
         raise SpecError(
-            f"{name}.bias_index does not have {m_out} whole numbers from 0 to {shape[0] - 1}",
+            f"{name}.bias_index does not have {shape[0]} whole numbers from 0 to {bias[0] - 1}",
             "give for each output the number of the bias that it gets",
         )
 
@@ -298,9 +296,8 @@ def _int(name: str, value: object, least: int = 1) -> int:
 
 
 def _ints(name: str, values: object, length: int | None, least: int) -> tuple[int, ...]:
-    if not isinstance(values, Iterable) or len(numbers := tuple(values)) != (
-        len(numbers) if length is None else length
-    ):
+    numbers = tuple(values) if isinstance(values, Iterable) else None
+    if numbers is None or length not in (None, len(numbers)):
         raise SpecError(f"{name} is {values!r}", f"give {length or 'some'} whole numbers of at least {least}")
     return tuple(_int(name, number, least) for number in numbers)
 

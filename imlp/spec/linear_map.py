@@ -89,6 +89,18 @@ def find_map(shape: Pair, matrix: Matrix, n: int) -> LinearMap | None:
     return None
 
 
+def filled_map(shape: Pair, rows: np.ndarray, columns: np.ndarray, numbers: np.ndarray, n: int) -> LinearMap:
+    """The map that adds number `numbers[t]` to the entry `(rows[t], columns[t])`.
+
+    >>> columns, numbers = np.array([1, 0, 1]), np.array([0, 1, 2])
+    >>> filled_map((1, 2), np.zeros(3, int), columns, numbers, n=3).matrix(np.ones(3)).toarray()
+    array([[1., 2.]])
+    """
+    places, place = np.unique(rows * shape[1] + columns, return_inverse=True)
+    A = sparse.csr_array((np.ones(len(numbers)), (place, numbers)), shape=(len(places), n))
+    return LinearMap(shape, places // shape[1], places % shape[1], A)
+
+
 def _numbered(shape: Pair, matrix: Matrix, n: int) -> LinearMap | None:
     """The map if each entry is one number times a constant; nonsense or None if not."""
     ones, numbers = (entries(matrix(w)) for w in (np.ones(n), np.arange(1.0, n + 1)))

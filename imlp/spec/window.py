@@ -4,7 +4,7 @@ The weights of `Conv` are the same at every place, those of `Local` its own.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from functools import cached_property
 from math import gcd, prod
 
@@ -28,9 +28,13 @@ class Window(Spec):
     padding: int | Pair = 0
     dilation: int | Pair = 1
     groups: int = 1
+    kernel_size: InitVar[int | Pair | None] = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, kernel_size: int | Pair | None) -> None:
         own = type(self).__name__
+        if kernel_size is not None and self.kernel not in (3, kernel_size):
+            raise SpecError(f"{own} has kernel {self.kernel} and kernel_size {kernel_size}", "give one of them")
+        _set(self, "kernel", self.kernel if kernel_size is None else kernel_size)
         _set(self, "in_shape", _ints(f"{own}.in_shape", self.in_shape, 3, least=1))
         for name, least in (("kernel", 1), ("stride", 1), ("padding", 0), ("dilation", 1)):
             value = getattr(self, name)
@@ -107,11 +111,15 @@ class Window(Spec):
         return self.out_channels * (self.in_shape[0] // self.groups) * y * x
 
 
+Window.kernel_size = Window.kernels  # type: ignore[attr-defined]  # not the default of the argument of that name
+
+
 @dataclass(frozen=True)
 class Conv(Window):
     """A 2-D convolution (cross-correlation) with zero padding; its matrix is `W_F` (appendix A).
 
-    `kernel`, `stride`, `padding` and `dilation` are ints or `(vertical, horizontal)` pairs.
+    `kernel` (or `kernel_size`, as in PyTorch), `stride`, `padding` and `dilation` are ints or `(vertical, horizontal)`
+    pairs.
     """
 
     @cached_property
@@ -139,7 +147,7 @@ class Conv(Window):
 
 @dataclass(frozen=True)
 class Local(Window):
-    """As `Conv`, but with weights of its own at each output position: local and not shared; its matrix is `W_L`.
+    """As `Conv`, but with separate weights at each output position: local and not shared; its matrix is `W_L`.
 
     The weight has the shape `(positions, out, in / groups, k_y, k_x)`, the bias a number for each output.
 
@@ -158,4 +166,4 @@ class Local(Window):
 
     @property
     def rank(self) -> int:
-        return self.nnz  # each number that meets the image fills an entry of its own
+        return self.nnz  # each number that meets the image fills one entry

@@ -20,6 +20,7 @@ SIZES = {"shapes": (10000, 2000)}  # training and test images; CIFAR's for every
 CIFAR = (50000, 10000)
 EVALUATION = 0.3  # an evaluated image in trained ones, of 3 or 19 lanes of the CNN pair; up to twice an epoch
 
+UNSURE = 1.5  # a range reaches from the estimate divided by this to the estimate times this: a few steps say no more
 FINAL = 3  # lanes at the end of a search: the choice, alpha 0 and alpha 1
 
 Speeds = dict[str, tuple[float, float]]
@@ -43,6 +44,23 @@ def duration(seconds: float, *, measured: bool = False) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def span(seconds: float) -> str:
+    """An estimate as the range that it is.
+
+    >>> span(3600)
+    '40 min to 1 h 30 min'
+    """
+    return f"{duration(seconds / UNSURE)} to {duration(seconds * UNSURE)}"
+
+
+def counted(n: int, what: str) -> str:
+    """
+    >>> counted(1, "epoch"), counted(2000, "epoch")
+    ('1 epoch', '2,000 epochs')
+    """
+    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
 
 
 def estimate(

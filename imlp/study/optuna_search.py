@@ -23,7 +23,7 @@ from imlp import machine
 from imlp.couplings import Mixing, class_of
 from imlp.data import Dataset
 from imlp.errors import ConfigError, RunError
-from imlp.files import write_json
+from imlp.files import check_new, write_json
 from imlp.study.outcomes import Choice, Final, HeldOut, SearchOutcome, SeedScores, Trial
 from imlp.study.pruner import Pruner
 from imlp.study.scores import arms_of
@@ -51,7 +51,7 @@ Runner: TypeAlias = Callable[[Sequence[Task], Dataset], list[Outcome]]
 
 @dataclass
 class Search:
-    """A search of `trials` lanes in a folder; `run` starts it, resumes it, or returns what came of it."""
+    """A search of `trials` lanes in a folder; `run` starts it, resumes it, or returns its result."""
 
     base: Config
     data: Dataset
@@ -121,6 +121,8 @@ class Search:
     def _refuse_another(self) -> None:
         """Refuse a folder that holds another search."""
         path, here = self.folder / "settings.json", self._settings
+        made = self.folder / "search.json", self.folder / "search.png"
+        check_new(*made, force=path.exists(), remedy=ANOTHER_FOLDER)
         there = read_json(path, {}, ANOTHER_FOLDER) if path.exists() else here
         changed = [
             f"{name}: {there.get(name)} there, {here.get(name)} here"
@@ -137,10 +139,9 @@ class Search:
     @property
     def _settings(self) -> dict[str, Any]:
         """Everything that decides a trial's value."""
-        deciding = [f.name for f in dataclasses.fields(Config) if f.metadata["changes_result"]]
-        settings = {name: getattr(self.base, name) for name in deciding}
-        settings |= {"over": self.over, "every": self.every, "lanes": dict(self.common), "validation": self.validation}
-        as_read: dict[str, Any] = json.loads(json.dumps({**settings, "images": self.split.digest}, default=list))
+        own = {"over": self.over, "every": self.every, "lanes": dict(self.common), "validation": self.validation}
+        settings = self.base.deciding | own | {"images": self.split.digest}
+        as_read: dict[str, Any] = json.loads(json.dumps(settings, default=list))
         return as_read
 
     @property

@@ -17,7 +17,7 @@ HOLDS, FAILS, UNKNOWN = "holds", "fails", "cannot tell"
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of a claim, and why."""
+    """The verdict on a claim, and why."""
 
     claim: str
     verdict: str
@@ -69,7 +69,7 @@ class OutcomeRow:
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentOutcome:
-    """What came of an experiment: `experiment.json`."""
+    """The outcome of an experiment: `experiment.json`."""
 
     name: str
     title: str
@@ -144,7 +144,7 @@ class Final:
 
 @dataclass(frozen=True)
 class SearchOutcome:
-    """What came of a search: `search.json`, all accuracies in per cent; `final` is None until it has ended."""
+    """The outcome of a search: `search.json`, all accuracies in per cent; `final` is None until it has ended."""
 
     over: str
     every: str

@@ -17,7 +17,7 @@ UNPRUNED_SHARE = 0.25  # the share of the epochs in which none is
 class Pruner(Callback):
     """Retires a lane whose best accuracy so far is below the median that earlier trials had after the same epoch.
 
-    It asks Optuna's median pruner, through a study of its own in memory, so that it can be sent to another machine.
+    It asks Optuna's median pruner, through a separate study in memory, so that it can be sent to another machine.
     """
 
     def __init__(self, history: "Sequence[optuna.trial.FrozenTrial]"):

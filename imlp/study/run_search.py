@@ -10,16 +10,14 @@ from imlp.backend import backend as get_backend
 from imlp.data import Dataset
 from imlp.files import check_path
 from imlp.study.cluster import connected
-from imlp.study.engine import run_tasks
 from imlp.study.optuna_search import Search
 from imlp.study.outcomes import SearchOutcome
-from imlp.study.run_sweep import check_network
+from imlp.study.run_sweep import Runner
 from imlp.study.search_space import check_trials
 from imlp.study.tasks import Outcome, Task
 from imlp.study.watcher import Watcher
 from imlp.train import prepare
 from imlp.train.config import Config, check_seeds
-from imlp.train.loop import Trainer
 
 if TYPE_CHECKING:
     from imlp.study.cluster import Cluster
@@ -29,7 +27,7 @@ TRIALS = 32
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What came of a search: its folder, and what its `search.json` holds."""
+    """The result of a search: its folder, and what its `search.json` holds."""
 
     folder: Path
     outcome: SearchOutcome
@@ -89,31 +87,24 @@ def search(
             validation=validation, seeds=seeds, at_once=lanes_at_once, prune=prune, storage=storage,
             runs_at_once=cluster.runs(base) if cluster else 1,
         )  # fmt: skip
-        batches = _Batches(watcher, check=check, cluster=cluster)
-        outcome = going.run(batches)
+        runner, trained = Runner(watcher, cluster, check), False
+
+        def run_batch(tasks: Sequence[Task], data: Dataset) -> list[Outcome]:
+            nonlocal trained
+            if all(task.finished for task in tasks):
+                return Runner(Watcher(), cluster)(tasks, data)
+            folder, lanes = tasks[0].folder, sum(len(task.config.lanes) for task in tasks)
+            if folder.parent.name == "final":
+                watcher.noted(f"final: {lanes} lanes, on all training images, then the test")
+            else:
+                watcher.noted(f"{folder.name}: {lanes} lanes, judged on the images held out")
+            trained = True
+            return runner(tasks, data)
+
+        outcome = going.run(run_batch)
     picture = going.folder / "search.png"
-    if batches.trained or not picture.exists():
+    if trained or not picture.exists():
         from imlp.look import plot  # matplotlib takes a second to import
 
-        plot.save(plot.search_figure(dataclasses.asdict(outcome)), picture)
+        plot.save(plot.search_figure(outcome), picture)
     return SearchResult(going.folder, outcome)
-
-
-class _Batches:
-    """Runs the batches of a search, in this process or on a cluster, after one check of the network."""
-
-    def __init__(self, watcher: Watcher, *, check: bool, cluster: "Cluster | None"):
-        self.watcher, self.check, self.cluster, self.trained = watcher, check, cluster, False
-
-    def __call__(self, tasks: Sequence[Task], data: Dataset) -> list[Outcome]:
-        if all(task.finished for task in tasks):
-            return run_tasks(tasks, data, Watcher(), self.cluster)
-        self.trained = True
-        if self.check:
-            self.check = False
-            check_network(Trainer(tasks[0].config, data, tasks[0].folder), self.watcher)
-        final = tasks[0].folder.parent.name == "final"
-        lanes = sum(len(task.config.lanes) for task in tasks)
-        text = "on all training images, then the test" if final else "judged on the images held out"
-        self.watcher.noted(f"{'final' if final else tasks[0].folder.name}: {lanes} lanes, {text}")
-        return run_tasks(tasks, data, self.watcher, self.cluster)

@@ -11,9 +11,8 @@ from imlp.couplings import Mixing, class_of
 from imlp.data import Dataset
 from imlp.files import check_path
 from imlp.study.cluster import connected
-from imlp.study.engine import run_tasks
 from imlp.study.scores import Arm, arms_of, base_identity
-from imlp.study.tasks import Outcome, lanes_at_once, plan
+from imlp.study.tasks import Outcome, Task, lanes_at_once, plan, run_here
 from imlp.study.watcher import Watcher
 from imlp.train import prepare
 from imlp.train.config import Config, Lane, check_seeds
@@ -31,7 +30,7 @@ SEEDS = 3
 
 @dataclass(frozen=True)
 class SweepResult:
-    """What came of a sweep: its folder, the runs that failed, and the accuracies over all seeds."""
+    """The result of a sweep: its folder, the runs that failed, and the accuracies over all seeds."""
 
     folder: Path
     failed: list[dict[str, str]]  # each with its `run`, its `error`, and where its traceback is: `log`
@@ -87,9 +86,8 @@ def sweep(
     data = data or prepare.load_data(base, watcher.progress)
     span = range(base.seed, base.seed + seeds)
     with connected(cluster, watcher):
-        outcomes = run_lanes(
-            base, lanes, span, folder, data, watcher, at_once=lanes_at_once, check=check, cluster=cluster
-        )
+        runner = Runner(watcher, cluster, check)
+        outcomes = run_lanes(base, lanes, span, folder, data, runner, at_once=lanes_at_once)
     return SweepResult(folder, failures(outcomes), arm_of(outcomes))
 
 
@@ -105,35 +103,48 @@ def default_folder(base: Config) -> Path:
     return Path("runs") / f"sweep-{base.network_name}-{Path(base.data).name}-{base_identity(base)}"
 
 
+@dataclass
+class Runner:
+    """Runs tasks in this process, or on the cluster that it is connected to; a signal stops them with nothing lost."""
+
+    watcher: Watcher
+    cluster: "Cluster | None" = None
+    check: bool = True  # the network against the reference, once, before anything is trained
+
+    def __call__(self, tasks: Sequence[Task], data: Dataset) -> list[Outcome]:
+        if self.check and not all(task.finished for task in tasks):
+            self.check = False
+            trainer = Trainer(tasks[0].config, data, tasks[0].folder)
+            if prepare.needs_check(trainer):
+                with self.watcher.during("checking the network against the reference"):
+                    checked = prepare.check_network(trainer)
+                self.watcher.noted(str(checked))
+        try:
+            if self.cluster is None:
+                return run_here(tasks, data, self.watcher)
+            from imlp.study.cluster.driver import run_on_ray
+
+            return run_on_ray(tasks, data, self.watcher, self.cluster)
+        finally:
+            self.watcher.close()
+
+
 def run_lanes(
     base: Config,
     lanes: Sequence[Lane],
     seeds: Sequence[int],
     folder: Path,
     data: Dataset,
-    watcher: Watcher,
+    runner: Runner,
     *,
     at_once: int | None = None,
-    check: bool = True,
-    cluster: "Cluster | None" = None,
 ) -> list[Outcome]:
-    """Plan the runs of these lanes and seeds, and run them, in this process or on a cluster."""
-    probe = Trainer(dataclasses.replace(base, lanes=tuple(lanes), seed=seeds[0]), data, folder)
-    room = cluster.room(base) if cluster is not None else None
+    """Plan the runs of these lanes and seeds, and run them."""
+    Trainer(dataclasses.replace(base, lanes=tuple(lanes), seed=seeds[0]), data, folder)  # refuses what cannot be run
+    room = runner.cluster.room(base) if runner.cluster is not None else None
     at_once = at_once or lanes_at_once(base, data, len(lanes), room)
     with locked(folder):  # two sweeps in one folder would plan and train the same runs
-        tasks = plan(base, lanes, seeds, folder, at_once=at_once, digest=data.digest)
-        if check and not all(task.finished for task in tasks):
-            check_network(probe, watcher)
-        return run_tasks(tasks, data, watcher, cluster)
-
-
-def check_network(trainer: Trainer, watcher: Watcher) -> None:
-    """Compare a network with the reference, if that is needed, and say so."""
-    if prepare.needs_check(trainer):
-        with watcher.during("checking the network against the reference"):
-            checked = prepare.check_network(trainer)
-        watcher.noted(str(checked))
+        return runner(plan(base, lanes, seeds, folder, at_once=at_once, digest=data.digest), data)
 
 
 def arm_of(outcomes: Sequence[Outcome]) -> Arm | None:

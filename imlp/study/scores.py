@@ -1,7 +1,7 @@
 """The accuracies of runs, gathered over their seeds."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,7 +10,6 @@ import numpy as np
 
 from imlp.couplings import COUPLINGS
 from imlp.couplings.schedule import Alpha
-from imlp.train.callbacks import Row
 from imlp.train.config import Config, Lane
 from imlp.train.run_reader import Run
 
@@ -100,7 +99,8 @@ class Arm:
             first = lane.steps is not None, lane.steps or 0, not plain, alpha is None, alpha or 0.0
             known = [*COUPLINGS].index(lane.rule.name) if lane.rule.outside is None else len(COUPLINGS)
             settings = [value or 0 for value in dataclasses.astuple(lane.rule) if not isinstance(value, str)]
-            return *first, known, settings, lane.title
+            rates = [schedule.numbers for _, schedule in lane.parsed.schedules if schedule.kind == "rate"]
+            return *first, known, settings, rates, lane.title
 
         return sorted(dict.fromkeys(lane for run in self.runs for lane in run.lanes), key=order)
 
@@ -128,32 +128,6 @@ class Arm:
         wanted = None if lane is None else lane.compared
         return next((score for score in self.scores if score.lane == wanted), None)
 
-    def score_at_lowest_loss(self, lane: Lane | None) -> Score | None:
-        """Its accuracy not after the last epoch but after that with the lowest loss, as early stopping would have it.
-
-        The loss is that of the images held out, or, if there are none, that of the test images.
-        """
-        loss = "validation_loss" if self.config.validation else "test_loss"
-
-        def read(rows: list[Row]) -> float | None:
-            known = all(loss in row for row in rows)
-            return min(rows, key=lambda row: float(row[loss]))["test_accuracy"] if known else None
-
-        return self._read(lane, read)
-
-    def score_over_the_last(self, lane: Lane | None, epochs: int = 5) -> Score | None:
-        """The mean of its accuracies after each of the last epochs, which depends less on the noise of one of them."""
-        return self._read(lane, lambda rows: float(np.mean([row["test_accuracy"] for row in rows[-epochs:]])))
-
-    def _read(self, lane: Lane | None, read: Callable[[list[Row]], float | None]) -> Score | None:
-        """What `read` makes of the rows of each finished run: an accuracy from 0 to 1, or None."""
-        by_seed = {}
-        for run in self.runs:
-            rows = run.rows_of(lane)
-            if run.result and len(rows) == run.config.epochs and (accuracy := read(rows)) is not None:
-                by_seed[run.config.seed] = 100 * accuracy
-        return Score(lane, by_seed) if by_seed else None
-
     def scores_of(self, lanes: Iterable[Lane]) -> list[Score]:
         """The scores of the lanes that have one."""
         return [score for lane in lanes if (score := self.score(lane))]
@@ -161,7 +135,7 @@ class Arm:
     @property
     def measure(self) -> str:
         """What its accuracies are."""
-        return self.runs[0].measure
+        return self.config.measure
 
     @property
     def prior_name(self) -> str:
@@ -207,7 +181,7 @@ def constant_alpha(lane: Lane) -> float | None:
     """
     if len(set(lane.knobs)) > 1 or not lane.mixes:
         return None
-    match Alpha.parse(lane.alpha).schedules:
+    match Alpha(lane.alpha).schedules:
         case (("", schedule),) if schedule.kind == "constant":
             return schedule.numbers[0]
     return None

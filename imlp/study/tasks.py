@@ -1,14 +1,14 @@
 """Many lanes and many seeds as a list of tasks, and the loop that runs them on this machine.
 
-A task is a run in a folder of its own, named by its identity. What is finished is skipped and what was interrupted is
+A task is a run in a separate folder, named by its identity. What is finished is skipped and what was interrupted is
 resumed, so the same tasks can be run again at any time, with more alphas or seeds as well.
 """
 
 import dataclasses
 import traceback
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,13 @@ from imlp import machine
 from imlp.data import Dataset
 from imlp.errors import ConfigError, FileError, ImlpError, RunError
 from imlp.files import make_folder, write_whole
-from imlp.study.watcher import Watcher
+from imlp.study.watcher import Progress, Watcher
 from imlp.train.callbacks import Callback
 from imlp.train.config import Config, Lane
 from imlp.train.loop import Interrupted, Trainer
 from imlp.train.run_folder import RunFolder, refuse_links
 from imlp.train.run_reader import find_runs
-from imlp.train.signals import Stoppable
+from imlp.train.signals import stopping_on_signals
 
 SHARE = 0.8  # of the free memory, for lanes
 
@@ -44,7 +44,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a task: a result, or the error that ended it."""
+    """The outcome of a task: a result, or the error that ended it."""
 
     task: Task
     result: dict[str, Any] | None
@@ -90,17 +90,16 @@ def lanes_at_once(base: Config, data: Dataset, lanes: int, free: float | None = 
     return max(1, min(lanes, int((SHARE * free - need.once) // need.lane)))
 
 
-def run_here(
-    tasks: Sequence[Task], data: Dataset, watcher: Watcher, guard: Callable[[Stoppable], AbstractContextManager[None]]
-) -> list[Outcome]:
+def run_here(tasks: Sequence[Task], data: Dataset, watcher: Watcher) -> list[Outcome]:
     """One task after the other on this machine. One that fails for its own reasons does not take the others down."""
     outcomes: list[Outcome] = []
     signals = Signals()
-    with guard(signals):
+    with stopping_on_signals(signals):
         watcher.planned(tasks)
         for task in tasks:
             if signals.stop_requested is None:
-                outcomes.append(run_task(task, data, [*watcher.callbacks(task), signals]))
+                progress = Progress(partial(watcher.update, task), partial(watcher.warned, task))
+                outcomes.append(run_task(task, data, [progress, signals]))
                 watcher.ended(outcomes[-1])
     signals.stop_if_requested()
     return outcomes
@@ -115,7 +114,7 @@ class Signals(Callback):
         trainer.stop_requested = trainer.stop_requested or self.stop_requested
 
     def stop_if_requested(self) -> None:
-        """After the last run too: whoever called for these runs may have more."""
+        """After the last run too: the caller may have more."""
         if self.stop_requested is not None:
             raise Interrupted(self.stop_requested, "nothing is lost: run the same command again")
 

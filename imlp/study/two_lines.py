@@ -17,7 +17,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class V:
+class TwoLines:
     """Two lines that meet at `alpha`, where both predict `accuracy`."""
 
     alpha: float
@@ -31,7 +31,7 @@ class V:
         return float(self.accuracy + (self.left.slope if x < 0 else self.right.slope) * x)
 
 
-def fit_v(alphas: Sequence[float], accuracies: Sequence[float]) -> V | None:
+def fit_v(alphas: Sequence[float], accuracies: Sequence[float]) -> TwoLines | None:
     """The two lines nearest in least squares, each through at least two alphas; None for fewer than five alphas.
 
     Alphas of 0 have no logarithm and are left out.
@@ -63,4 +63,4 @@ def fit_v(alphas: Sequence[float], accuracies: Sequence[float]) -> V | None:
         left_over = ((accuracy + slope * (x[chosen] - at) - own) ** 2).sum()
         total = ((own - own.mean()) ** 2).sum()
         sides.append(Side(float(slope), float(1 - left_over / total) if total else 0.0, int(chosen.sum())))
-    return V(float(10**at), float(accuracy), *sides)
+    return TwoLines(float(10**at), float(accuracy), *sides)

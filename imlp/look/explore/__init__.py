@@ -8,7 +8,7 @@ import json
 from importlib.resources import files
 
 from imlp import kinds
-from imlp.look.explain import PAPER, place
+from imlp.look.explain import APPENDICES, place
 
 
 def page() -> str:
@@ -22,7 +22,7 @@ def page() -> str:
         name: {"equation": kind.equation, "meaning": kind.meaning, "place": place(kinds.make(name))}
         for name, kind in kinds.KINDS.items()
     }
-    data = {"kinds": known, "paper": PAPER, "accuracy": json.loads(_read("accuracy.json"))}
+    data = {"kinds": known, "paper": APPENDICES, "accuracy": json.loads(_read("accuracy.json"))}
     parts = {
         "style": _read("style.css"),
         "data": json.dumps(data).replace("<", "\\u003c"),

@@ -317,7 +317,7 @@ function windowEntry(spec, i, j, nameI, nameJ, steps) {
   }
   const nameQ = groups > 1 ? "q" : "c";
   if (!local) return [[o, q, ...tap], `F[o, ${nameQ}, a, b] = F[${o}, ${q}, ${tap.join(", ")}]`];
-  const p = walk("p", "position, with a kernel of its own", "y * w_out + x", y * wOut + x);
+  const p = walk("p", "position, with its own kernel", "y * w_out + x", y * wOut + x);
   return [[p, o, q, ...tap], `w[p, o, ${nameQ}, a, b] = w[${p}, ${o}, ${q}, ${tap.join(", ")}]`];
 }
 

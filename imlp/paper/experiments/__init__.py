@@ -14,14 +14,15 @@ from imlp.errors import ConfigError, ImlpError, known
 from imlp.files import shown
 from imlp.paper.check_experiment import check_claim
 from imlp.paper.claims import judge
-from imlp.paper.distance import lacking
+from imlp.paper.distance import shortfall
 from imlp.study.outcomes import ArmName, ExperimentOutcome, OutcomeRow, PaperPoint, Verdict, typed
 from imlp.study.scores import Arm, ArmPlan, Score
-from imlp.train.config import Config, Lane, check_seeds, from_mapping, read, recorded
+from imlp.train.config import Config, Lane, check_seeds, from_mapping, read, recorded, with_recipe
 from imlp.train.lane import lanes_of, with_epochs
 
 FOLDER = Path(__file__).parent
 BUDGETS = ("smoke", "short", "paper")
+ALSO = {"figure3": "decay", "table4": "decay", "table5": "first-layer"}  # the paper's names
 Settings = dict[str, Any]
 
 
@@ -120,7 +121,7 @@ class Experiment:
 
     def outcome(self, arms: Mapping[str, Arm], *, budget: str = "", command: str = "") -> ExperimentOutcome:
         """Our numbers beside the paper's, and the verdicts."""
-        numbers, far = self.paper(_data(arms)), self.lacking(arms)
+        numbers, far = self.paper(_data(arms)), self.shortfall(arms)
         table, points = [], []
         for name, arm in arms.items():
             for score in arm.scores:
@@ -147,16 +148,16 @@ class Experiment:
         """
         deviations = [number.std for number in self.paper(_data(arms)) if number.std is not None]
         assumed = max(deviations, default=self.content.assumed_std)
-        return judge(self.content.claims, arms, lacking=lambda budget: self.lacking(arms, budget), assumed=assumed)
+        return judge(self.content.claims, arms, shortfall=lambda budget: self.shortfall(arms, budget), assumed=assumed)
 
-    def lacking(self, arms: Mapping[str, Arm], budget: str = "paper") -> str:
+    def shortfall(self, arms: Mapping[str, Arm], budget: str = "paper") -> str:
         """What the runs lack of a budget's setting ("790 of 39,100 steps"); nothing if they have it."""
         if budget not in self.content.budgets:
             return ""
         data = _data(arms)
         named = {"data": data} if any(data in row for row in self.content.paper) else {}
         plans = {plan.name: plan.base for plan in self.plans(budget, to_train=False, **named)}
-        differences = (lacking(arm.config, plans[name]) for name, arm in arms.items() if name in plans)
+        differences = (shortfall(arm.config, plans[name]) for name, arm in arms.items() if name in plans)
         return next(filter(None, differences), "")
 
 
@@ -167,6 +168,7 @@ def names() -> list[str]:
 
 def read_experiment(name: str) -> Experiment:
     """An experiment by its name, or from a file of your own."""
+    name = ALSO.get(name, name)
     path = Path(name) if name.endswith(".toml") else FOLDER / f"{known(name, names(), 'experiment')}.toml"
     try:
         experiment = Experiment(name, typed(Content, read(path)))
@@ -183,7 +185,7 @@ def _check(experiment: Experiment) -> None:
     content = experiment.content
     arms = [arm.name for arm in content.arms]
     if not arms or len(set(arms)) < len(arms):
-        raise ConfigError(f"its arms are called {', '.join(arms) or 'nothing'}", "give each arm a name of its own")
+        raise ConfigError(f"its arms are called {', '.join(arms) or 'nothing'}", "give each arm a different name")
     for name, budget in content.budgets.items():
         check_seeds(budget.seeds)
         for plan in experiment.plans(name, to_train=False):
@@ -207,7 +209,7 @@ def _data(arms: Mapping[str, Arm]) -> str:
 def _merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
     """Later settings win; those of the network are joined."""
     merged: dict[str, Any] = {}
-    for layer in layers:
+    for layer in map(with_recipe, layers):
         options = {**merged.get("options", {}), **dict(layer.get("options", {}))}
         merged |= {**layer, **({"options": options} if options else {})}
     return merged

@@ -3,8 +3,8 @@
 import dataclasses
 import secrets
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from imlp.data import Dataset
 from imlp.errors import ConfigError
 from imlp.files import make_folder
 from imlp.networks import is_ours
-from imlp.plugins import is_outside, recalled
+from imlp.plugins import is_outside, named_before
 from imlp.study.cluster import Cluster
 from imlp.study.cluster.relay import Relay
 from imlp.study.cluster.versions import check_versions, versions
@@ -21,20 +21,13 @@ from imlp.study.tasks import Outcome, Signals, Task
 from imlp.study.watcher import Watcher
 from imlp.train.config import Config
 from imlp.train.loop import Trainer
-from imlp.train.signals import Stoppable
+from imlp.train.signals import stopping_on_signals
 
 RETRIES = 10  # of a run whose worker or machine dies; one that fails by itself is never tried again
 LOOK = 0.25  # seconds between two looks of the driver
 
 
-def run_on_ray(
-    tasks: Sequence[Task],
-    data: Dataset,
-    watcher: Watcher,
-    guard: Callable[[Stoppable], AbstractContextManager[None]] = lambda driver: nullcontext(),
-    *,
-    cluster: Cluster,
-) -> list[Outcome]:
+def run_on_ray(tasks: Sequence[Task], data: Dataset, watcher: Watcher, cluster: Cluster) -> list[Outcome]:
     """As many tasks at a time as the cluster takes. One that fails for its own reasons does not take others down."""
     import ray
 
@@ -51,7 +44,8 @@ def run_on_ray(
     if left:
         check_versions(_environment(cluster.settings(next(iter(left.values())).config)))
         signals, folders = Signals(), {task.folder.absolute() for task in left.values()}
-        with _marked({folder.parent for folder in folders}) as marker, guard(signals), _relay(folders) as relay:
+        marked, stopping = _marked({folder.parent for folder in folders}), stopping_on_signals(signals)
+        with marked as marker, stopping, _relay(folders) as relay:
             refs = _submit(left, data, cluster, marker, relay)
             try:
                 _follow(refs, tasks, outcomes, watcher, relay, signals)
@@ -123,7 +117,7 @@ def _source(config: Config) -> tuple[str, str] | None:
     """The file of a network from outside, and its text: the workers may not have it."""
     if config.source is None:
         return None
-    found = recalled(config.network, config.source)
+    found = named_before(config.network, config.source)
     return (config.network.rpartition(":")[0], found.text) if found.in_file else None
 
 
@@ -166,7 +160,7 @@ def _follow(
 
 
 def _outcome(task: Task, ref: Any) -> Outcome | None:
-    """What came of a task; None for one that was stopped."""
+    """The outcome of a task; None for one that was stopped."""
     import ray
 
     try:

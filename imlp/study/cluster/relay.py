@@ -1,12 +1,11 @@
 """Between the workers and the driver: progress and files of the runs one way, the request to stop the other.
 
-`Relay` is an actor on the driver's machine; `Progress` and `Upload` are the callbacks by which a worker reaches it.
+`Relay` is an actor on the driver's machine; `Upload` is the callback that sends it the files of a run.
 """
 
-import platform
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from imlp.train.loop import Trainer
 from imlp.train.run_folder import RunFolder
 
 PATIENCE = 120.0  # seconds that a run waits for an orphaned process to release its folder
-INTERVAL = 0.5  # seconds between two reports of a run's progress
 
 Event = tuple[int, str, Any]  # the number of the task, the method of the watcher that hears it, and what it is told
 
@@ -89,36 +87,6 @@ class Relay:
         if ".." in path.parts[len(root.parts) :] or not path.resolve().is_relative_to(root.resolve()) or path == root:
             raise RunError(f"{name!r:.60} is not a file in {root}", "name files within the run's folder")
         return path
-
-
-class Progress(Callback):
-    """Tells the relay how the run is going, and hears from it whether to stop."""
-
-    def __init__(self, relay: Any, key: int) -> None:
-        self.relay, self.key, self.told = relay, key, 0.0
-
-    def started(self, trainer: Trainer) -> None:
-        self._tell(trainer)
-
-    def stepped(self, trainer: Trainer, images: int) -> None:
-        if time.monotonic() - self.told > INTERVAL:
-            self._tell(trainer)
-
-    def epoch_ended(self, trainer: Trainer, rows: list[Row], seconds: dict[str, float]) -> None:
-        self._tell(trainer, rows)
-
-    def warned(self, text: str) -> None:
-        import ray
-
-        ray.get(self.relay.tell.remote(self.key, "warned", text))
-
-    def _tell(self, trainer: Trainer, rows: Sequence[Row] = ()) -> None:
-        import ray
-
-        share = min(trainer.state.step, trainer.steps - 1) / trainer.steps
-        update = {"done": trainer.state.epoch + share, "rows": rows, "where": platform.node()}
-        trainer.stop_requested = ray.get(self.relay.tell.remote(self.key, "update", update))
-        self.told = time.monotonic()
 
 
 class Upload(Callback):

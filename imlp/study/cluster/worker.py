@@ -19,10 +19,11 @@ from filelock import FileLock, Timeout
 
 from imlp.data import Dataset
 from imlp.errors import ImlpError
-from imlp.plugins import imported, is_outside, remember
-from imlp.study.cluster.relay import PATIENCE, Progress, Upload
+from imlp.plugins import imported, is_outside, provide_text
+from imlp.study.cluster.relay import PATIENCE, Upload
 from imlp.study.cluster.versions import differing, versions
 from imlp.study.tasks import Outcome, Task, run_task, write_log
+from imlp.study.watcher import Progress
 from imlp.train.callbacks import Callback
 from imlp.train.loop import Interrupted
 from imlp.train.run_folder import RunFolder
@@ -56,14 +57,21 @@ def work(job: Job, data: Dataset, relay: Any) -> Outcome | None:
         return Outcome(job.task, None, problem)
     sys.argv = list(job.command)  # what env.json will name
     if job.source is not None:
-        remember(*job.source)
+        provide_text(*job.source)
+
+    def tell(method: str, value: Any) -> Any:
+        return ray.get(relay.tell.remote(job.key, method, value))
+
+    progress = Progress(
+        lambda **news: tell("update", {**news, "where": platform.node()}), lambda text: tell("warned", text)
+    )
     warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)  # nobody writes to it
     try:
         if is_outside(job.task.config.network):
             imported(job.task.config.network)
         with _folder(job, relay) as (folder, callbacks):
             task = dataclasses.replace(job.task, folder=folder)
-            outcome = _run(task, data, [Progress(relay, job.key), *callbacks])
+            outcome = _run(task, data, [progress, *callbacks])
     except Interrupted:
         return None
     except (ray.exceptions.RayTaskError, ImlpError) as error:  # its files did not come, or did not go
