@@ -28,6 +28,13 @@ def _missing(name: str) -> str | None:
                 import onnxscript  # noqa: F401
             case "optuna":
                 import optuna  # noqa: F401
+            case "lightning":
+                import lightning  # noqa: F401
+            case "transformers":
+                import accelerate  # noqa: F401
+                import transformers  # noqa: F401
+            case "timm":
+                import timm  # noqa: F401
             case "tensorboard":
                 import tensorboard  # noqa: F401
             case "sphinx":

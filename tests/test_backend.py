@@ -1,5 +1,7 @@
 """Getting a backend by name, and what is never imported."""
 
+import pydoc
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -52,6 +54,39 @@ HEAVY = "import sys; print([name for name in ('torch', 'torchvision', 'cupy') if
 )
 def test_torch_and_cupy_are_never_imported_unasked(code):
     assert run(f"{code}\n{HEAVY}").splitlines()[-1] == "[]"
+
+
+def test_importing_the_package_imports_numpy_and_scipy_at_most():
+    code = "import sys; before = set(sys.modules); import imlp\n"
+    code += "print(*{name.partition('.')[0] for name in set(sys.modules) - before} - sys.stdlib_module_names)"
+    packages = {name for name in run(code).split() if not name.startswith("_")}
+    assert packages <= {"imlp", "numpy", "scipy", "cython_runtime"}
+
+
+def test_what_is_for_pytorch_models_is_imported_when_it_is_used():
+    from conftest import needs
+
+    needs("accel")
+    code = "import imlp, sys; assert 'nn' in dir(imlp) and 'torch' not in sys.modules\n"
+    assert run(code + "print(imlp.nn.densify is imlp.densify)") == "True\n"
+    with pytest.raises(AttributeError, match="'denseify'"):
+        _ = imlp.denseify
+
+
+def test_without_torch_the_package_offers_what_works():
+    code = "import sys; sys.modules['torch'] = None; import imlp, pydoc; pydoc.render_doc(imlp); print(*dir(imlp))\n"
+    code += "try: imlp.nn\nexcept imlp.ImlpError as error: print(error)"
+    names, message = run(code).splitlines()
+    assert "nn" not in names.split()
+    assert "pip install torch torchvision" in message
+
+
+def test_help_shows_what_the_package_offers():
+    shown = pydoc.plain(pydoc.render_doc(imlp)).partition("\nCLASSES")[2]
+    for name in ("Conv", "Spec", "backend", "load"):
+        assert re.search(rf"\b{name}\(", shown), name
+    assert not {"Any", "Path", "RunError"} & {*dir(imlp)}
+    assert "class Path" not in shown
 
 
 def test_accel_works_without_cupy():

@@ -14,7 +14,7 @@ from imlp.errors import OutsideError
 def file(tmp_path, monkeypatch):
     """Writes mine.py into the current folder."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(plugins, "_sent", {})
+    monkeypatch.setattr(plugins, "_texts", {})
     before = set(sys.modules)
 
     def write(text, name="mine.py"):
@@ -60,7 +60,7 @@ def test_one_text_is_run_once_wherever_it_lies(file, tmp_path):
 def test_a_text_that_was_sent_stands_for_its_file(file):
     with pytest.raises(OutsideError, match=r"there is no file far\.py"):
         plugins.imported("far.py:ring")
-    plugins.remember("far.py", MINE)
+    plugins.provide_text("far.py", MINE)
     assert plugins.imported("far.py:ring").text == MINE
 
 

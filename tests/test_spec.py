@@ -81,3 +81,10 @@ def test_a_geometry_that_does_not_exist_is_refused_with_what_would_do(make, mess
     with pytest.raises(SpecError, match=message):
         make()
     assert issubclass(SpecError, ImlpError)
+
+
+def test_a_kernel_may_be_called_as_in_pytorch():
+    assert Conv((1, 6, 6), 1, kernel_size=(3, 5)) == Conv((1, 6, 6), 1, kernel=(3, 5))
+    assert Conv((1, 6, 6), 1, kernel_size=5).kernel_size == (5, 5)
+    with pytest.raises(SpecError, match="has kernel 5 and kernel_size 2; give one of them"):
+        Conv((1, 6, 6), 1, kernel=5, kernel_size=2)

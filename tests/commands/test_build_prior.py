@@ -8,13 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import needs
 from scipy import sparse
 from typer.testing import CliRunner
 
 from imlp import reference
 from imlp.cli import app
 from imlp.kinds import KINDS, make
-from imlp.spec import Conv
+from imlp.spec import Conv, Shared
 
 ROOT = Path(__file__).parents[2]
 
@@ -88,6 +89,31 @@ def test_weights_from_a_file(tmp_path):
     result = run("--kind", "shared", *shape, "--weights", tmp_path / "w.npy", "--out", tmp_path / "m.npy")
     assert result.exit_code == 0, result.output
     np.testing.assert_array_equal(np.load(tmp_path / "m.npy"), np.kron(np.eye(2), weight))
+
+
+@pytest.mark.parametrize("file", ["w.pt", "w.safetensors", "all.pt", "all.safetensors:b", "all.pt:b"])
+def test_weights_from_torch_and_safetensors(file, tmp_path):
+    needs("accel")
+    import safetensors.torch
+    import torch
+
+    weight = torch.nn.Parameter(torch.randn(2, 3, dtype=torch.float64))
+    arrays = {"a": torch.zeros(2, 2), "b": weight, "c": torch.zeros(3)}
+    torch.save(weight, tmp_path / "w.pt")
+    torch.save(arrays, tmp_path / "all.pt")
+    safetensors.torch.save_file({"w": weight.detach()}, tmp_path / "w.safetensors")
+    safetensors.torch.save_file({name: own.detach() for name, own in arrays.items()}, tmp_path / "all.safetensors")
+    shape = ("--kind", "shared", "--rows", 2, "--in-features", 3, "--out-features", 2)
+    result = run(*shape, "--weights", tmp_path / file, "--out", tmp_path / "m.npy")
+    assert result.exit_code == 0, result.output
+    np.testing.assert_array_equal(np.load(tmp_path / "m.npy"), np.kron(np.eye(2), weight.detach().numpy()))
+    spec = Shared(2, 3, 2)
+    np.testing.assert_array_equal(reference.matrix(spec, weight, layout="dense"), np.load(tmp_path / "m.npy"))
+    result = run(*shape, "--weights", tmp_path / "all.pt:d")
+    check_refusal(result, "has no 'd'")
+    torch.save([weight, Path], tmp_path / "w.pt")  # an object: it is not unpickled
+    check_refusal(run(*shape, "--weights", tmp_path / "w.pt"), "not a plain .pt array")
+    check_refusal(run(*shape, "--weights", tmp_path / "w.txt"), "use .npy or .pt or .safetensors")
 
 
 def test_alpha_mixes_with_a_dense_matrix(tmp_path):
@@ -177,7 +203,7 @@ def test_a_weight_file_that_will_not_do(name, message, tmp_path):
         ("--plot m.gif", "use .png or .svg or .pdf"),
         ("--out missing/m.npz", "choose a folder that exists"),
         ("--plot missing/m.png", "choose a folder that exists"),
-        ("--kind patchify --kernel 3", "--kernel does not apply to kind patchify; it takes --image, --patch"),
+        ("--kind patchify --kernel 3", "kind patchify: 'kernel'; the known ones are image, patch"),
         ("--kind patchify --explain --entry 3072", "the matrix has no row 3072; give a row from 0 to 3071"),
         ("--kind patchify --entry 0,3072", "the matrix has no column 3072; give a column from 0 to 3071"),
         ("--kind transpose --rows 100000 --cols 100000", "choose a geometry with at most"),
@@ -271,9 +297,9 @@ def test_a_kind_of_ones_own(mine):
         ("--kind mine.py:Tied", "mine.py:Tied needs size; give it: --options size=VALUE"),
         (
             "--kind mine.py:Tied --options sise=2",
-            "to kind mine.py:Tied; did you mean '--options size'",
+            "kind mine.py:Tied: 'sise'; did you mean 'size'",
         ),
-        ("--kind mine.py:Tied --options size=2 --kernel 3", "--options kernel does not apply to kind mine.py:Tied"),
+        ("--kind mine.py:Tied --options size=2 --kernel 3", "kind mine.py:Tied: 'kernel'; the known ones are"),
         (
             "--kind mine.py:Attention",
             "Attention of mine.py is no noun; derive a class from imlp.Spec; a layer",

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from itertools import chain
 from pathlib import Path
 
 import build
@@ -49,13 +50,14 @@ READERS = {  # by command: arguments, and what it says of the network if it need
     "train --config --resume": (["train", *CONFIG, "--out", "theirs/run", "--resume"], NAME_IT),
     "train --config --again": (["train", *CONFIG, "--out", "theirs/run", "--again"], NAME_IT),
     "train": (["train", *OURS, "--out", "theirs/run"], "holds another run"),
-    "train --resume": (["train", *OURS, "--out", "theirs/run", "--resume"], "holds another run"),
+    "train --resume": (["train", *OURS, "--out", "theirs/run", "--resume"], NAME_IT),
     "train --again": (["train", *OURS, "--out", "theirs/run", "--again"], None),
     "sweep --config": (["sweep", *CONFIG, "--out", "new"], NAME_IT),
     "sweep": (["sweep", *OURS, "--alpha", "0", "--seeds", "1", "--out", "theirs"], None),
     "search --config": (["search", *CONFIG, "--out", "new"], NAME_IT),
     "search": (["search", *OURS, "--trials", "2", "--validation", "0.3", "--out", "theirs"], None),
     "plot": (["plot", "theirs/run"], None),
+    "line": (["line", "theirs/run"], NAME_IT),
     "report of one run": (["report", "theirs/run", "--out", "page.html"], None),
     "report": (["report", "theirs"], None),
     "report of a record": (["report", "record"], None),
@@ -95,7 +97,8 @@ def made(tmp_path_factory) -> Path:
     (place / "theirs" / "experiment.json").write_text(json.dumps(said))
     shutil.copytree(place / "theirs", place / "record" / "theirs")
     (place / "record" / "findings.toml").write_text("")
-    (place / "record" / "README.md").write_text(MARK)
+    for name in ("README.md", "numbers.md"):
+        (place / "record" / name).write_text(MARK)
     own = EXPERIMENT.replace("NETWORK", "cnn").replace(" }", ", options = { width = 64, strides = [1, 2, 2] } }")
     (place / "own.toml").write_text(own)
     return place
@@ -130,8 +133,29 @@ def test_a_command_runs_no_code_that_only_a_runs_folder_names(name, theirs):
     assert result.exit_code != 2 or result.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("name", READERS)
+def test_nor_code_of_a_coupling(name, made, tmp_path, monkeypatch):
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    Path("evil.py").write_text(RAISES)
+    for path in tmp_path.rglob("config.toml"):
+        lines = [line for line in path.read_text().splitlines() if not line.startswith(("network", "source"))]
+        text = "\n".join(lines).replace('coupling = "interpolate"', 'coupling = "evil.py:Mine"')
+        path.write_text(f'network = "cnn"\n{text}\n')
+        assert "evil.py:Mine" in text
+        (path.parent / "coupling.py").write_text(RAISES)
+    if "search" in name:
+        needs("optuna")
+    result = invoke(READERS[name][0])
+    assert not Path("ran").exists()
+    assert isinstance(result.exception, SystemExit | None), result.exception
+    assert result.exit_code == 0 or "evil.py:Mine" in result.stderr, result.output
+
+
 def test_every_command_that_reads_runs_is_tested():
-    assert {arguments[0] for arguments, _ in READERS.values()} - {"results"} == COMMANDS.keys() - READ_NO_RUNS
+    assert {arguments[0] for arguments, _ in READERS.values()} - {"results"} == {
+        *chain(*COMMANDS.values())
+    } - READ_NO_RUNS
 
 
 def test_a_program_runs_no_code_that_only_a_runs_folder_names(theirs):
@@ -155,6 +179,7 @@ def test_a_configuration_of_the_users_own_may_name_code(made, tmp_path, monkeypa
     ("arguments", "name"),
     [
         (["plot", "theirs/run"], "run.png"),
+        (["line", "theirs/run", "--network", "evil.py:mine"], "line0.png"),
         (["export", "theirs/run", "--network", "evil.py:mine"], "lane0.safetensors"),
         (["export", "theirs/run", "--lane", "prior", "--network", "evil.py:mine", "--format", "npz"], "prior.npz"),
         (
@@ -176,7 +201,7 @@ def test_a_command_does_not_write_through_links_of_a_runs_folder(arguments, name
     assert result.exit_code == 2, result.output
     assert "is a symbolic link, which is not followed" in result.stderr
     if "train" not in arguments:  # what the user names is followed
-        result = CliRunner().invoke(app, [*arguments, "--out", str(link)])
+        result = CliRunner().invoke(app, [*arguments, "--out", str(link), "--force"])
         assert result.exit_code == 0, result.output
         assert Path("victim").read_bytes() != b"precious"
 

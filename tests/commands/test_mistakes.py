@@ -56,8 +56,8 @@ def trained(tmp_path_factory) -> Path:
         (["train", "--lr", "inf"], "lr is inf; give a number above 0, and a finite one"),
         (["train", "--lr", "nan"], "lr is nan"),
         (["train", "--eps", "inf"], "eps is inf"),
-        (["train", "--alpha", "decay:0.5:inf"], "K is a number from 0"),
-        (["train", "--alpha", "conv1=0.5,conv1=0.2"], "conv1 is named twice; give each layer one alpha"),
+        (["train", "--alpha", "decay:0.5:inf"], "K and R numbers from 0"),
+        (["train", "--alpha", "conv1=0.5,conv1=0.2"], "conv1=0.2.*named twice"),
         (["train", "--alpha", "=0.5"], "a layer's name is missing"),
         (["train", "--layers", "conv1", "--layers", "conv1"], "each once"),
         (["train", "--out", ""], "--out is empty; give it a value"),
@@ -95,7 +95,7 @@ def trained(tmp_path_factory) -> Path:
         (["explore", "--out", f"{LONG}.html"], "File name too long"),
         (["data", "list", "--root", LONG], "File name too long"),
         (["data", "list", LONG], "File name too long"),
-        (["build-prior", "--weights", LONG], "File name too long"),
+        (["build-prior", "--weights", f"{LONG}.npy"], "File name too long"),
         (["build-prior", "--padding", "999999999"], "rows; choose a geometry"),
         (["build-prior", "--kernel", "999999999", "--padding", "999999999"], "the kernel spans"),
         (["build-prior", "--kind", "shared", "--rows", 10**12], "rows; choose a geometry"),
@@ -447,11 +447,14 @@ def test_rows_that_no_run_writes(fact, trained, tmp_path):
     refused(f"cannot read .*metrics.jsonl.*{fact}", "report", folder, "--quiet", "--out", tmp_path / "r.html")
 
 
-def test_times_that_are_not_finite(trained, tmp_path):
+@pytest.mark.parametrize(("given", "fact"), [("Infinity", "inf"), ("1e308", r"1e\+308")])
+def test_times_that_are_not_finite(given, fact, trained, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(trained, folder)
-    (folder / "times.jsonl").write_text('{"epoch": 1, "train": Infinity}\n')
-    refused("cannot read .*times.jsonl, line 1: 'train' cannot be inf", "report", folder, "--out", tmp_path / "r.html")
+    (folder / "times.jsonl").write_text(f'{{"epoch": 1, "train": {given}}}\n')
+    refused(
+        f"cannot read .*times.jsonl, line 1: 'train' cannot be {fact}", "report", folder, "--out", tmp_path / "r.html"
+    )
 
 
 @pytest.mark.parametrize(
@@ -489,3 +492,15 @@ def test_only_plain_digits_are_numbers(arguments):
     result = CliRunner().invoke(app, list(arguments))
     assert result.exit_code == 2
     assert "is no plain number" in result.stderr
+
+
+def test_a_file_of_the_user_is_not_replaced_unless_forced(trained, tmp_path):
+    path = tmp_path / "mine.html"
+    path.write_text("mine")
+    for command in (["explore"], ["report", trained]):
+        refused("is there already; name another file, or replace it with --force", *command, "--out", path)
+    assert path.read_text() == "mine"
+    for more in (["--force"], []):  # a page of ours may be written again
+        assert run("explore", "--out", path, *more).exit_code == 0
+    refused("x.pt is no name for safetensors", "export", trained, "--out", tmp_path / "x.pt")
+    refused("torchvision.models:resnet50", "train", "--network", "resnet50")

@@ -44,9 +44,10 @@ def run(*arguments: str):
 
 
 def test_a_run_prints_lines_then_a_table_then_where_the_files_are(data):
-    result = run("--data", data, *SMALL, "--alpha", "0", "--alpha", "0.5@step")
+    result = run("--data", data, *SMALL, "--alpha", "0", "--alpha", "0.5@step", "--verbose")
     assert result.exit_code == 0, result.output
     assert "epoch 1/2: prior" in result.stdout
+    assert "after 2 epochs; guessing gets" in result.stdout
     assert "S-MLP (alpha 0)" in result.stdout
     assert "S-CNN (prior)" in result.stdout
     assert "I-MLP alpha 0.5, every step" in result.stdout
@@ -58,7 +59,11 @@ def test_a_run_prints_lines_then_a_table_then_where_the_files_are(data):
                 rf"\b{layer} +. +" + " +. +".join(f"{own[of + part]:.4f}" for part in PARTS), result.stdout
             )
     assert folder.name.startswith("cnn-bars.npz-")
-    assert f"python cli.py plot {folder}" in result.stdout
+    assert f"python cli.py report {folder}" in result.stdout
+    without = run("--resume", "--out", str(folder)).stdout  # its settings are taken from the folder
+    assert "done already" in without
+    assert "outside" not in without
+    assert f"name one of {folder}" in CliRunner().invoke(app, ["plot", "runs"]).stderr
     drawn = CliRunner().invoke(app, ["plot", str(folder)])
     assert drawn.exit_code == 0, drawn.output
     assert (folder / "run.png").read_bytes().startswith(b"\x89PNG")
@@ -259,6 +264,23 @@ def test_a_folder_of_another_run_is_not_recommended_for_resuming(data):
         "holds another run (lanes: I-MLP alpha 0.5, every step there, I-MLP alpha 0.3, every step here)"
         in result.stderr
     )
+
+
+def test_options_win_over_the_settings_of_a_run_that_is_resumed(data):
+    assert run("--data", data, *SMALL, "--out", "run", "--keep-moments", "--quiet").exit_code == 0
+    result = run("--resume", "--out", "run", "--epochs", "3", "--quiet")
+    assert "after 3 epochs" in result.stdout, result.stderr
+    assert "(lr: 0.003 there, 0.1 here)" in run("--resume", "--out", "run", "--lr", "0.1").stderr
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "result.json", "network.py"])
+def test_files_of_others_are_not_replaced(data, name):
+    Path("made.py").write_text("from imlp.networks import cnn\n")
+    Path("mine").mkdir()
+    Path("mine", name).write_text("kept")
+    own = ["--network", "made.py:cnn", "--options", "image=[1,8,8]"]
+    assert f"mine/{name} is there already" in run("--data", data, *SMALL, *own, "--out", "mine").stderr
+    assert [(path.name, path.read_text()) for path in Path("mine").glob("[!.]*")] == [(name, "kept")]
 
 
 def test_names_with_brackets_are_printed_as_they_are(data):

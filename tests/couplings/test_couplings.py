@@ -311,10 +311,12 @@ def test_weight_decay_pulls_each_part_by_its_own_number():
     model = branched(decay_prior=0.5, decay_rest=0.0)[1]
     before = {name: p.copy() for name, p in model.parameters.items()}
     from imlp.reference.adam import adam
+    from imlp.reference.gradients import prepared
 
     settings = Adam(lr=0.01, eps=1e-30)
     model.keep_state(settings, np.zeros_like)
-    adam(model, {name: np.zeros(p.shape) for name, p in before.items()}, settings)
+    zeros = {name: np.zeros(p.shape) for name, p in before.items()}
+    adam(model, prepared(model, zeros, settings), settings)
     np.testing.assert_allclose(
         model.parameters["conv1.prior.weight"],
         before["conv1.prior.weight"] - 0.01 * np.sign(before["conv1.prior.weight"]),

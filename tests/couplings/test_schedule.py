@@ -26,7 +26,12 @@ def test_the_schedules_over_five_epochs():
 
 @given(a=st.floats(0, 1), k=st.floats(0, 9))
 def test_text_and_schedule_are_the_same(a, k):
-    for schedule in (Schedule("constant", (a,)), Schedule("decay", (a, k)), Schedule("list", (a, 0.5))):
+    for schedule in (
+        Schedule("constant", (a,)),
+        Schedule("rate", (k,)),
+        Schedule("decay", (a, k)),
+        Schedule("list", (a, 0.5)),
+    ):
         assert parse(str(schedule)) == schedule
 
 
@@ -47,6 +52,12 @@ def test_text_and_schedule_are_the_same(a, k):
         "decay:0.5:inf",
         "once:inf:1",
         "decay:0.5:nan",
+        "rate:",
+        "rate:-1",
+        "rate:nan",
+        "rate:inf",
+        "rate:1:2",
+        "rate:\u0663",
     ],
 )
 def test_what_is_no_schedule_is_refused_with_what_would_be(text):
@@ -57,24 +68,24 @@ def test_what_is_no_schedule_is_refused_with_what_would_be(text):
 def test_one_alpha_a_layer_and_one_a_kind():
     network = networks.mixer()
     layers = network.interpolated
-    by_kind = Alpha.parse("patch-embed=0.5,token-mix-in=decay:0.5:1").by_layer(network, layers)
+    by_kind = Alpha("patch-embed=0.5,token-mix-in=decay:0.5:1").by_layer(network, layers)
     assert by_kind == {
         "embed": parse("0.5"),
         "block1.token1": parse("decay:0.5:1"),
         "block2.token1": parse("decay:0.5:1"),
     }
-    assert Alpha.parse("0.3").by_layer(network, layers) == dict.fromkeys(layers, parse("0.3"))
-    both = Alpha.parse({"channel-mix": 0.1, "block1.channel1": 0.9}).by_layer(network, layers)
+    assert Alpha("0.3").by_layer(network, layers) == dict.fromkeys(layers, parse("0.3"))
+    both = Alpha({"channel-mix": 0.1, "block1.channel1": 0.9}).by_layer(network, layers)
     assert both["block1.channel1"] == parse("0.9")
     assert both["block2.channel1"] == parse("0.1")
 
 
 def test_an_unknown_layer_is_refused_with_the_nearest():
     with pytest.raises(SpecError, match="did you mean 'conv1'"):
-        Alpha.parse("conv11=0.5").by_layer(networks.cnn(), networks.cnn().interpolated)
+        Alpha("conv11=0.5").by_layer(networks.cnn(), networks.cnn().interpolated)
 
 
 @pytest.mark.parametrize("text", ["=0.5", "conv1=0.5,=0.1", "conv1=0.5, conv1=0.1", {"": 0.5}, {}])
 def test_each_layer_has_a_name_and_one_alpha(text):
     with pytest.raises(AlphaError, match=r"name is missing|named twice|names no layer"):
-        Alpha.parse(text)
+        Alpha(text)

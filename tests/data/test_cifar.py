@@ -5,7 +5,6 @@ import pickle
 import tarfile
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import cifar_files as files
@@ -14,7 +13,7 @@ import pytest
 from conftest import needs
 
 from imlp import data
-from imlp.data import cifar, cifar_pickle
+from imlp.data import cifar
 from imlp.errors import DataError
 
 LAYOUTS = {"cifar10": files.small(cifar.CIFAR10, 20), "cifar100": files.small(cifar.CIFAR100, 200)}
@@ -50,7 +49,8 @@ def test_reads_what_torchvision_reads(layout: cifar.Layout, tmp_path: Path) -> N
     assert (official.base_folder, official.filename, official.tgz_md5) == (
         layout.folder, layout.archive, layout.md5,
     )  # fmt: skip
-    assert official.meta["filename"] == layout.meta
+    published = {**dict(official.train_list + official.test_list), official.meta["filename"]: official.meta["md5"]}
+    assert published == cifar.LAYOUTS[layout.name].files
 
     def checks(names: tuple[str, ...]) -> list[list[str]]:
         return [[name, torchvision.datasets.utils.calculate_md5(folder / name)] for name in names]
@@ -67,19 +67,6 @@ def test_reads_what_torchvision_reads(layout: cifar.Layout, tmp_path: Path) -> N
         np.testing.assert_array_equal(their.data.transpose(0, 3, 1, 2), x)
         assert their.targets == y.tolist()
     assert tuple(train.classes) == ours.classes
-
-
-def test_pickles_of_python_3_are_read_too(ten: cifar.Layout, tmp_path: Path) -> None:
-    arrays = files.contents(ten)
-    folder = files.write(ten, arrays, tmp_path)
-    for name in ten.files:
-        batch = cifar_pickle.unpickle((folder / name).read_bytes(), folder / name)
-        as_bytes = {
-            key.encode(): [e.encode() if isinstance(e, str) else e for e in entry] if isinstance(entry, list) else entry
-            for key, entry in batch.items()
-        }
-        (folder / name).write_bytes(pickle.dumps(as_bytes, protocol=2))
-    same(cifar.read(folder, ten)[1], arrays)
 
 
 def test_load_finds_every_form_by_name_and_by_path(
@@ -134,28 +121,11 @@ def test_malicious_pickle_does_not_run_and_is_named(ten: cifar.Layout, tmp_path:
     assert target.exists(), "the pickle is harmless, so this test would prove nothing"
     target.unlink()
     (folder / "data_batch_3").write_bytes(content)
-    with pytest.raises(DataError, match=r"data_batch_3 is refused or damaged: it asks for \w+\.system"):
+    with pytest.raises(DataError, match=r"data_batch_3 is damaged, or not what its name says"):
         cifar.read(folder, ten)
+    with pytest.raises(DataError, match=r"batch is refused or damaged: it asks for \w+\.system"):
+        cifar.unpickle(content, Path("batch"))  # even if it had the published MD5
     assert not target.exists()
-
-
-@pytest.mark.parametrize(
-    ("content", "asked"),
-    [
-        (b"cbuiltins\neval\n(S'1'\ntR.", r"builtins\.eval"),
-        (b"cnumpy\nload\n(S'x'\ntR.", r"numpy\.load"),
-        (b"c_codecs\nencode\n(S'aaaa'\nS'zip'\ntR.", r"the codec 'zip'"),
-        (b"\x80\x04\x8c\x05numpy\x8c\x0cndarray.data\x93.", r"numpy\.ndarray\.data"),
-    ],
-)
-def test_other_names_in_pickles_are_refused(content: bytes, asked: str) -> None:
-    with pytest.raises(DataError, match=rf"batch is refused or damaged: it asks for {asked}"):
-        cifar_pickle.unpickle(content, Path("batch"))
-
-
-def test_a_pickle_of_something_else(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="holds a list, not a dict"):
-        cifar_pickle.unpickle(pickle.dumps([1]), tmp_path)
 
 
 def write(name: str, content: bytes) -> Callable[[Path], object]:
@@ -170,14 +140,6 @@ def remove(name: str) -> Callable[[Path], object]:
     return lambda folder: (folder / name).unlink()
 
 
-def change(name: str, **entries: object) -> Callable[[Path], object]:
-    def harm(folder: Path) -> None:
-        batch = cifar_pickle.unpickle((folder / name).read_bytes(), folder)
-        (folder / name).write_bytes(files.python2_pickle({**batch, **entries}))
-
-    return harm
-
-
 def swap(one: str, other: str) -> Callable[[Path], object]:
     def harm(folder: Path) -> None:
         first, second = (folder / one).read_bytes(), (folder / other).read_bytes()
@@ -187,24 +149,12 @@ def swap(one: str, other: str) -> Callable[[Path], object]:
     return harm
 
 
-FEW = np.zeros((19, 3072), np.uint8)
 DAMAGE = [
-    (cut("data_batch_2"), r"data_batch_2 is refused or damaged"),
-    (write("test_batch", b""), r"test_batch is refused or damaged: Ran out of input"),
+    (cut("data_batch_2"), r"data_batch_2 is damaged, or not what its name says: it has the MD5 "),
+    (write("test_batch", b""), r"test_batch is damaged"),
     (remove("data_batch_4"), r"has no data_batch_4: it is not a whole cifar10"),
-    (swap("data_batch_1", "data_batch_2"), r"data_batch_1 says that it is 'training batch 2 of 5'"),
-    (swap("data_batch_1", "test_batch"), r"data_batch_1 says that it is 'testing batch"),
-    (change("test_batch", data=FEW), r"test_batch: the images are uint8 \(19, 3072\), not uint8 \(20, 3072\)"),
-    (change("test_batch", data=[1, 2]), r"test_batch: the images are list, not uint8"),
-    (change("data_batch_5", labels=[0] * 19), r"data_batch_5: 'labels' is not a list of 20"),
-    (change("data_batch_5", labels=["cat"] * 20), r"data_batch_5: 'labels' is not a list of 20"),
-    (
-        change("data_batch_5", labels=[0] * 19 + [10]),
-        r"data_batch_5: image 19 has the fine label 10, beyond 0 to 9",
-    ),
-    (change("data_batch_5", labels=[-1] * 20), r"data_batch_5: image 0 has the fine label -1"),
-    (change("data_batch_2", labels=[3] * 20), r"of class 3 in .*: a file is not the one that its name says"),
-    (change("batches.meta", label_names=["cat"]), r"batches.meta does not name the 10 classes"),
+    (swap("data_batch_1", "data_batch_2"), r"data_batch_1 is damaged, or not what its name says"),
+    (write("batches.meta", b"{}"), r"batches.meta is damaged"),
 ]
 
 
@@ -214,13 +164,6 @@ def test_damage_is_named(harm: Callable[[Path], object], message: str, ten: cifa
     cifar.read(folder, ten)
     harm(folder)
     with pytest.raises(DataError, match=message):
-        cifar.read(folder, ten)
-
-
-def test_cifar100_in_the_place_of_cifar10(ten: cifar.Layout, tmp_path: Path) -> None:
-    hundred = replace(LAYOUTS["cifar100"], train=ten.train, test=ten.test, meta=ten.meta)
-    folder = files.write(hundred, files.contents(hundred), tmp_path)
-    with pytest.raises(DataError, match=r"data_batch_1: the images are uint8 \(200, 3072\), not uint8 \(20, 3072\)"):
         cifar.read(folder, ten)
 
 
@@ -259,12 +202,6 @@ def test_member_that_is_a_link_or_a_device(kind: bytes, tmp_path: Path, ten: cif
         info.type, info.linkname = kind, "/etc/passwd"
         tar.addfile(info)
     with pytest.raises(DataError, match=r"a member that is a link or a device: 'cifar-10-batches-py/data_batch_1'"):
-        cifar.read(tmp_path / ten.archive, ten)
-
-
-def test_two_members_of_one_name(ten: cifar.Layout, tmp_path: Path) -> None:
-    files.write_tar(tmp_path / ten.archive, {"a/data_batch_1": b"", "b/data_batch_1": b""})
-    with pytest.raises(DataError, match=r"holds two files called data_batch_1"):
         cifar.read(tmp_path / ten.archive, ten)
 
 

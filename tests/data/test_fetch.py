@@ -170,20 +170,19 @@ def test_server_without_ranges_begins_anew(server: Server, layout: cifar.Layout,
 
 
 FETCH = """
-import signal, sys
+import json, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored in the background
 from dataclasses import replace
 from pathlib import Path
 from imlp.data import cifar, fetch
-root, url, size, md5, sha256, rows = sys.argv[1:]
-layout = replace(
-    cifar.CIFAR10, size=int(size), md5=md5, sha256=sha256, train_rows=int(rows), test_rows=int(rows))
+root, url, size, md5, sha256, files = sys.argv[1:]
+layout = replace(cifar.CIFAR10, size=int(size), md5=md5, sha256=sha256, files=json.loads(files))
 print(fetch.fetch(layout, Path(root), url=url))
 """
 
 
 def start_fetch(layout: cifar.Layout, root: Path, url: str) -> subprocess.Popen[str]:
-    proofs = str(layout.size), layout.md5, str(layout.sha256), str(layout.train_rows)
+    proofs = str(layout.size), layout.md5, str(layout.sha256), json.dumps(layout.files)
     command = [sys.executable, "-c", FETCH, str(root), url, *proofs]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 

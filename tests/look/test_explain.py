@@ -12,8 +12,7 @@ from strategies import PAPER, SPECS, specs
 
 from imlp import reference
 from imlp.errors import SpecError
-from imlp.look.explain import PAPER as APPENDICES
-from imlp.look.explain import axis_names, columns, entry, explain, in_shape, out_shape, place
+from imlp.look.explain import APPENDICES, axis_names, columns, entry, explain, in_shape, out_shape, place
 from imlp.spec import Chain, Conv, Patchify, Shared, Transpose
 
 

@@ -11,6 +11,8 @@ needs("accel")
 from imlp import networks  # noqa: E402
 from imlp.accel import convolution, verbs  # noqa: E402
 from imlp.cli import app  # noqa: E402
+from imlp.commands.console import out  # noqa: E402
+from imlp.commands.verify import _print  # noqa: E402
 from imlp.look import verify  # noqa: E402
 from imlp.spec import Chain, Conv, Shared, Transpose  # noqa: E402
 
@@ -130,3 +132,12 @@ def test_a_network_and_a_kind_of_ones_own(tmp_path, monkeypatch):
     result = runner.invoke(app, ["verify", "--options", "width=32"])
     assert result.exit_code == 2
     assert "name one of them: --network or --kind" in result.stderr
+
+
+def test_the_table_fits_into_80_columns(monkeypatch):
+    monkeypatch.setattr(out, "_width", 80)
+    names = [f"{name} {layer.name}" for name in ("mixer", "resnet") for layer in networks.make(name).layers]
+    with out.capture() as shown:
+        _print(dict.fromkeys(names, dict.fromkeys(verify.VERBS, 1.2e-7)), 1e-5, "title", "layer")
+    assert "resnet block3.shortcut" in shown.get()
+    assert "…" not in shown.get()

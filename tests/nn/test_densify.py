@@ -116,7 +116,7 @@ def test_same_padding_with_an_even_kernel(kind):
     x = torch.randn(3, *image, dtype=torch.float64)
     torch.testing.assert_close(dense(x), prior(x), rtol=0, atol=1e-12)
     assert imlp.nn.bias_meter(dense, prior)["0"]["shared"] == pytest.approx(1)
-    model = imlp.nn.densify(prior, image)
+    model = imlp.nn.densify(prior, image, init="random")
     imlp.nn.interpolate_(model, prior, alpha=1)
     torch.testing.assert_close(model(x), prior(x), rtol=0, atol=1e-12)
     copy = nn.Sequential(kind(4, 6, 4, padding="same", groups=2)).double()
@@ -154,6 +154,8 @@ def test_layers_are_chosen_by_name_glob_type_and_left_out():
     assert chosen(nn.Linear) == ["fc"]
     assert chosen(["layer4", "!*.conv2"]) == [name for name in layer4 if not name.endswith("conv2")]
     assert len(chosen("!conv1")) == 19
+    assert chosen("Linear") == ["fc"]
+    assert chosen(["layer4", "fc", "!Conv2d"]) == ["fc"]
     with pytest.raises(ModuleError, match="layers has conf1, which is none of the layers; did you mean 'conv1'"):
         chosen("conf1")
     with pytest.raises(ModuleError, match="layers has 3; give names, globs"):
@@ -167,7 +169,7 @@ def test_what_is_not_replaced_is_copied_and_the_original_is_not_touched():
     state = torch.get_rng_state()
     imlp.nn.find(prior, (3, 16, 16))
     assert torch.equal(torch.get_rng_state(), state)
-    dense = imlp.nn.densify(prior, (3, 16, 16))
+    dense = imlp.nn.densify(prior, (3, 16, 16), init="random")
     assert all(torch.equal(tensor, before[name]) for name, tensor in prior.state_dict().items())
     assert prior.training
     assert dense.training
@@ -179,7 +181,8 @@ def test_what_is_not_replaced_is_copied_and_the_original_is_not_touched():
     assert dense.fc.weight is not prior.fc.weight
     bound = dense.conv1.weight.shape[1] ** -0.5
     assert 0.9 * bound < dense.conv1.weight.abs().max() <= bound
-    same = [imlp.nn.densify(prior, (3, 16, 16), generator=torch.Generator().manual_seed(3)) for _ in range(2)]
+    drawn = {"init": "random", "layers": "conv1"}
+    same = [imlp.nn.densify(prior, (3, 16, 16), **drawn, generator=torch.Generator().manual_seed(3)) for _ in range(2)]
     assert torch.equal(same[0].conv1.weight, same[1].conv1.weight)
 
 
@@ -213,12 +216,9 @@ def tied(share_module):
 
 
 REFUSED = {
-    "0 has no dense form: its padding mode is 'reflect'": nn.Sequential(
-        nn.Conv2d(3, 3, 3, padding=1, padding_mode="reflect")
-    ),
     "conv has no dense form: it is called with different shapes, (3, 4, 6) and (3, 6, 6)": Twice((3, 4, 6)),
     "conv has no dense form: it is used 2 times, with one weight; make a layer for each use": Twice(),
-    "0 has no dense form: its weight is shared: it is 0.weight and 1.weight": tied(False),
+    "its weight is shared: it is 0.weight and 1.weight: 0, 1": tied(False),
     "0 has no dense form: its weight is shared: it is 0.weight and 1.weight; give each": tied(True),
     "0 is lazy: it has no weight yet; run a batch through the module first": nn.Sequential(nn.LazyConv2d(3, 3)),
     "its class Standardised computes something else than Conv2d": nn.Sequential(Standardised(3, 3, 1)),
@@ -229,7 +229,91 @@ REFUSED = {
 def test_a_layer_without_a_dense_form_is_refused_by_name(message):
     with pytest.raises(ModuleError, match=re.escape(message)) as caught:
         imlp.nn.densify(REFUSED[message], (3, 6, 6))
-    assert "leave it out: layers=['!" in str(caught.value) or "lazy" in message
+    assert "layers=['!" in str(caught.value) or "lazy" in message
+
+
+def several():
+    """Three layers that are refused for two reasons, and one that is not."""
+    return nn.Sequential(nn.Conv2d(3, 3, 1), *(Standardised(3, 3, 1) for _ in range(2)), Twice())
+
+
+def test_one_refusal_names_every_layer_by_reason():
+    with pytest.raises(ModuleError) as caught:
+        imlp.nn.densify(several(), (3, 6, 6), layers=[nn.Conv2d])
+    assert str(caught.value).splitlines() == [
+        "3 layers have no dense form:",
+        "its class Standardised computes something else than Conv2d: 1, 2;",
+        "it is used 2 times, with one weight: 3.conv;",
+        "leave them as they are: skip='refused', or layers=['Conv2d', '!1', '!2', '!3.conv']",
+    ]
+    left = ["Conv2d", "!1", "!2", "!3.conv"]
+    assert [layer.name for layer in imlp.nn.find(several(), (3, 6, 6), left).layers] == ["0"]
+
+
+def test_layers_that_are_refused_can_be_left_as_they_are():
+    prior, x = several(), torch.randn(2, 3, 6, 6)
+    dense = imlp.nn.densify(prior, (3, 6, 6), skip="refused")
+    assert dense.left_structured == {
+        "1": "its class Standardised computes something else than Conv2d",
+        "2": "its class Standardised computes something else than Conv2d",
+        "3.conv": "it is used 2 times, with one weight",
+    }
+    assert isinstance(dense[0], imlp.nn.Dense)
+    torch.testing.assert_close(dense(x), prior(x))
+    with pytest.raises(ModuleError, match="1 has no dense form"):  # nothing would be left
+        imlp.nn.densify(prior[1:2], (3, 6, 6), skip="refused")
+    with pytest.raises(ModuleError, match="unknown skip: 'all'; the known ones are refused"):
+        imlp.nn.densify(prior, (3, 6, 6), skip="all")
+
+
+def test_what_only_the_comparison_finds_is_left_as_well():
+    class Reads(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Conv2d(3, 3, 1), nn.Conv2d(3, 3, 1)
+
+        def forward(self, x):
+            return self.a(self.b(x)) * (2 if isinstance(self.a, nn.Conv2d) else 1)
+
+    dense = imlp.nn.densify(Reads(), (3, 4, 4), skip="refused")
+    assert list(dense.left_structured) == ["a"]
+    assert isinstance(dense.b, imlp.nn.Dense)
+
+
+def test_the_remedy_for_size_never_leaves_out_every_layer():
+    prior = nn.Sequential(nn.Conv2d(3, 3, 3), nn.Conv2d(3, 8, 3), nn.Conv2d(8, 3, 3))
+    with pytest.raises(imlp.nn.TooLargeError) as caught:
+        imlp.nn.densify(prior, (3, 8, 8), layers=[nn.Conv2d], limit=60_000)
+    assert str(caught.value).splitlines()[-1] == "leave out 0, 1: layers=['Conv2d', '!0', '!1']"
+    with pytest.raises(imlp.nn.TooLargeError, match="no layer fits: give a smaller image") as caught:
+        imlp.nn.densify(prior, (3, 8, 8), limit=1000)
+    assert caught.value.left_out == []
+
+
+def test_windows_of_an_image_are_part_of_the_batch():
+    class Windows(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear, self.conv = nn.Linear(3, 4), nn.Conv2d(4, 2, 3)
+
+        def forward(self, x):  # (N, 3, 8, 8)
+            windows = x.unfold(2, 4, 4).unfold(3, 4, 4).permute(0, 2, 3, 4, 5, 1).reshape(-1, 16, 3)
+            return self.conv(self.linear(windows).mT.reshape(-1, 4, 4, 4)).reshape(len(x), -1)
+
+    prior, x = Windows(), torch.randn(3, 3, 8, 8)
+    dense = imlp.nn.densify(prior, (3, 8, 8))
+    assert dense.linear.weight.shape == (64, 48)
+    torch.testing.assert_close(dense(x), prior(x))
+    table = imlp.nn.size_table(imlp.nn.find(prior, (3, 8, 8)))
+    assert [row["spec"] for row in table.values()] == ["Shared, 16 rows, 4 windows", "Conv 3x3, 4 windows"]
+    model = imlp.nn.densify(prior, (3, 8, 8), init="random")
+    imlp.nn.interpolate_(model, prior, 1)
+    torch.testing.assert_close(model(x), prior(x))
+
+
+def test_a_generator_without_anything_to_draw_is_refused():
+    with pytest.raises(ModuleError, match="nothing is drawn; give init='random'"):
+        imlp.nn.densify(nn.Conv2d(3, 3, 3), (3, 6, 6), generator=torch.Generator())
 
 
 def test_an_axis_that_is_not_the_batch_is_refused():
@@ -243,6 +327,21 @@ def test_an_axis_that_is_not_the_batch_is_refused():
 
     with pytest.raises(ModuleError, match=r"mix has no dense form: the first axis of its input, \(5, 2, 4\), is not"):
         imlp.nn.densify(TokensFirst(), (5, 4))
+
+
+def test_calls_that_are_more_than_a_batch_are_refused_by_name():
+    class Sized(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.up = nn.ConvTranspose2d(2, 3, 3, stride=2)
+
+        def forward(self, x):
+            return self.up(x, output_size=[8, 8])
+
+    with pytest.raises(ModuleError, match="up has no dense form: it is called with more than its input"):
+        imlp.nn.densify(Sized(), (2, 3, 3))
+    with pytest.raises(ModuleError, match="0 has no dense form: it is called without a batch"):
+        imlp.nn.densify(nn.Sequential(nn.AvgPool2d(2)), (4, 4), layers="*")
 
 
 def test_a_layer_that_is_never_called_is_left_or_refused_by_its_name():
@@ -260,7 +359,7 @@ def test_a_layer_that_is_never_called_is_left_or_refused_by_its_name():
         imlp.nn.densify(Unused(), (4, 6, 6))
     with pytest.raises(ModuleError, match=r"input_shape is 32; give \(channels"):
         imlp.nn.densify(Unused(), 32)
-    with pytest.raises(ValueError, match="unknown init: 'zeros'; the known ones are random, prior"):
+    with pytest.raises(ValueError, match="unknown init: 'zeros'; the known ones are prior, random"):
         imlp.nn.densify(Unused(), (3, 6, 6), init="zeros")
 
 
@@ -290,8 +389,12 @@ def test_an_example_batch_instead_of_a_shape():
     dense = imlp.nn.densify(prior, tokens, init="prior")
     assert dense[1].spec == Shared(3, 4, 3)
     torch.testing.assert_close(dense(tokens), prior(tokens))
-    with pytest.raises(ModuleError, match="the example is a batch of one"):
-        imlp.nn.densify(prior, tokens[:1])
+    torch.testing.assert_close(imlp.nn.densify(prior, tokens[:1])(tokens), prior(tokens))
+    conv = nn.Conv2d(3, 4, 3)
+    x = torch.randn(1, 3, 8, 8)  # as one traces and exports
+    torch.testing.assert_close(imlp.nn.densify(conv, x)(x), conv(x))
+    with pytest.raises(ModuleError, match=r"; give .* as the module takes it, without a batch: \(3, 8, 8\)"):
+        imlp.nn.densify(conv, (1, 3, 8, 8))
 
 
 def test_torchs_own_encoder_layer_does_not_bypass_the_dense_layers():

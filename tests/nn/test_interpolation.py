@@ -2,7 +2,9 @@
 
 import copy
 import math
+import pickle
 import re
+from functools import partial
 
 import numpy as np
 import pytest
@@ -29,7 +31,7 @@ def pair(dtype=torch.float64, seed=0, **options):
     torch.manual_seed(seed)
     layers = nn.Conv2d(2, 3, 3, padding=1), nn.ReLU(), nn.Conv2d(3, 2, 3, stride=2), nn.Flatten(), nn.Linear(8, 3)
     prior = nn.Sequential(*layers).to(dtype)
-    return imlp.nn.densify(prior, (2, 6, 6), **options), prior
+    return imlp.nn.densify(prior, (2, 6, 6), **{"init": "random"} | options), prior
 
 
 def matrix(model, prior, name):
@@ -65,7 +67,7 @@ def test_branches_of_modules_against_the_reference(coupling):
     U = {k: model[k].weight.detach().numpy().copy() for k in (0, 2)}
     coupled = imlp.nn.couple(model, prior, coupling, gate=0.3)
     g, kept = (0.3, 0.7) if coupling == "gate" else (1.0, 1.0)
-    whole = imlp.nn.densify(prior, (2, 6, 6))
+    whole = imlp.nn.densify(prior, (2, 6, 6), init="random")
     for k in (0, 2):
         branches, dense = coupled[k], whole[k]
         P = reference.matrix(dense.spec, prior[k].weight.detach().numpy()).toarray()
@@ -118,8 +120,13 @@ def test_a_relaxed_model_is_the_prior_and_its_optimizer_starts_again():
     imlp.nn.relax_(model, prior, optimizer=optimizer)
     torch.testing.assert_close(model(x), prior(x), rtol=0, atol=1e-5)
     assert not optimizer.state
+    before = copy.deepcopy(model.state_dict())
+    other = nn.Sequential(nn.Conv2d(2, 3, 3, padding=1), *prior[1:4], nn.Linear(8, 1))
     with pytest.raises(ModuleError, match="the prior has no"):
-        imlp.nn.relax_(model, nn.Sequential(*prior[:4], nn.Linear(8, 4)))
+        imlp.nn.relax_(model, other)
+    with pytest.raises(ModuleError, match=r"4.weight is \(1, 8\) in the prior, but \(3, 8\) in the model; .*rest="):
+        imlp.nn.project_(other, model)
+    assert all(torch.equal(own, before[name]) for name, own in model.state_dict().items())
 
 
 def test_self_pulls_towards_the_subspace_as_the_formula_says():
@@ -139,7 +146,7 @@ def test_training_the_cnn_pair_as_modules_is_training_it_with_accel():
     small, lanes = accel.init(network, dense=False, **options), accel.init(network, dense=True, lanes=1, **options)
 
     prior = torch_models.cnn((3, 8, 8), 5).double()
-    model = imlp.nn.densify(prior, (3, 8, 8))
+    model = imlp.nn.densify(prior, (3, 8, 8), init="random")
     prior.load_state_dict(
         {name: torch.tensor(array) for name, array in accel.export(small).items() if "optimizer" not in name}
     )
@@ -206,12 +213,139 @@ def test_every_layers_biases_and_resuming():
     assert torch.equal(model[2].weight, other)
     fresh = Interpolation(model, prior, 0.5, every=3)
     fresh.load_state_dict(knob.state_dict())
-    assert fresh.state_dict() == {"calls": 4}
+    assert fresh.state_dict() == knob.state_dict()
+    assert fresh.state_dict()["calls"] == 4
     at = model[0].weight.detach().clone()
     fresh.step()
     assert torch.equal(model[0].weight, at)
     fresh.step()
     assert not torch.equal(model[0].weight, at)
+
+
+def test_alpha_is_read_and_set_like_a_learning_rate():
+    model, prior = pair()
+    knob = Interpolation(model, prior, 0.5)
+    assert (knob.alpha, knob.get_last_alpha()) == (0.5, {})
+    knob.step()
+    knob.alpha = 0.25
+    assert (knob.alpha, knob.alphas, knob.get_last_alpha()) == (0.25, {"0": 0.25, "2": 0.25}, {"0": 0.5, "2": 0.5})
+    W = model[0].weight.detach().numpy().copy()
+    knob.step()
+    expected = 0.75 * W + 0.25 * matrix(model, prior, 0)
+    np.testing.assert_allclose(model[0].weight.detach().numpy(), expected, rtol=0, atol=1e-15)
+    assert knob.get_last_alpha() == {"0": 0.25, "2": 0.25}
+    knob.alpha = {"2": "once:3:1"}
+    assert repr(knob) == "Interpolation(coupling='interpolate', alpha={'2': 'once:3:1'}, every=1, layers=['0', '2'])"
+    for wrong in (2, "decay:0.5:1", {"7": 0.1}):
+        with pytest.raises((AlphaError, ModuleError)):
+            knob.alpha = wrong
+    with pytest.raises(ModuleError, match="alpha_sharing is for the coupling self"):
+        knob.alpha_sharing = 0.5
+    two = Interpolation(model, None, 0.5, coupling="self", alpha_sharing=0.1, every=5)
+    two.alpha_sharing = 0.2
+    assert repr(two) == "Interpolation(coupling='self', alpha=0.5, alpha_sharing=0.2, every=5, layers=['0', '2'])"
+
+
+def test_a_state_has_all_that_a_knob_was_set_to(tmp_path):
+    model, prior = pair()
+    knob = Interpolation(model, prior, "decay:0.5:1", steps=10)
+    knob.step()
+    knob.alpha, knob.every = {"0": 0.125, "2": lambda step: 0.01 * step}, 2
+    torch.save(knob.state_dict(), tmp_path / "knob.pt")
+    fresh = Interpolation(model, prior, {nn.Conv2d: lambda step: 0.02 * step})
+    fresh.load_state_dict(torch.load(tmp_path / "knob.pt", weights_only=True))
+    assert fresh.state_dict() == knob.state_dict()
+    assert (fresh.calls, fresh.every, fresh.steps, fresh.alphas) == (1, 2, 10, {"0": 0.125, "2": 0.02})
+    with pytest.raises(
+        ModuleError, match="alpha of 2 was a function when the state was saved; give the function again"
+    ):
+        Interpolation(model, prior, 0.5).load_state_dict(knob.state_dict())
+
+
+def test_a_knob_is_copied_and_pickled_attached_or_not():
+    model, prior = pair()
+    knob, optimizer = Interpolation(model, prior, 0.5), torch.optim.SGD(model.parameters(), lr=0.1)
+    knob.attach(optimizer)
+    for other in (copy.deepcopy(knob), pickle.loads(pickle.dumps(knob))):
+        other.step()
+        assert (other.calls, knob.calls) == (1, 0)
+        assert not torch.equal(other.pairs["0"].dense.weight, model[0].weight)
+
+
+def train(model, prior, knob, optimizers, *, micro=1, skip=(), steps=4):
+    """Steps of both optimizers, through scalers whose step is skipped where the gradient of the model is not finite."""
+    scalers = [torch.amp.GradScaler("cpu", init_scale=2.0) for _ in optimizers]
+    draw = torch.Generator().manual_seed(0)
+    for step in range(steps):
+        for network, optimizer, scaler in zip((prior, model), optimizers, scalers, strict=True):
+            for _ in range(micro):
+                x = torch.randn(4, 2, 6, 6, generator=draw)
+                loss = network(x).square().mean() * (float("inf") if network is model and step in skip else 1)
+                scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+        if knob is not None and step not in skip:
+            knob.step()
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_an_attached_knob_mixes_once_per_step_of_the_later_optimizer(fused):
+    """The bits of a knob that is stepped by hand, with accumulated gradients and a step that the scaler skips."""
+    trained = []
+    for by_hand in (True, False):
+        model, prior = pair(torch.float32)
+        optimizers = [torch.optim.Adam(own.parameters(), lr=0.01, fused=fused) for own in (prior, model)]
+        knob = Interpolation(model, prior, 0.1)
+        if not by_hand:
+            knob.attach(optimizers[0])
+            handle = knob.attach(optimizers[1])  # and to the first no more
+        train(model, prior, knob if by_hand else None, optimizers, micro=4, skip=(2,))
+        assert knob.calls == 3
+        trained.append(model.state_dict())
+    assert all(torch.equal(tensor, trained[1][name]) for name, tensor in trained[0].items())
+    handle.remove()
+    optimizers[1].step()
+    assert knob.calls == 3
+    with pytest.raises(ModuleError, match=r"attach was given 'adam'; give a torch.optim.Optimizer"):
+        knob.attach("adam")
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@torch.no_grad()
+def test_small_alphas_do_not_stall_in_half_precision(dtype):
+    """0.999^1000 = 0.368 of the distance is left; rounded after each step, bfloat16 had 0.93."""
+    model, prior = pair(dtype)
+    wide = imlp.nn.densify(prior, (2, 6, 6), init="prior")[0].weight.double()
+    before = (model[0].weight.double() - wide).norm()
+    knob = Interpolation(model, prior, 0.001, layers="0")
+    for _ in range(900):
+        knob.step()
+    resumed, state = copy.deepcopy(model), knob.state_dict()
+    for _ in range(100):
+        knob.step()
+    assert model[0].weight.dtype == dtype
+    assert float((model[0].weight.double() - wide).norm() / before) == pytest.approx(0.999**1000, rel=0.01)
+    other = Interpolation(resumed, prior, 0.1, layers="0")
+    other.load_state_dict(state)
+    for _ in range(100):
+        other.step()
+    assert torch.equal(resumed[0].weight, model[0].weight)
+    assert torch.equal(resumed[0].bias, model[0].bias)
+
+    wide = copy.deepcopy(model).float()
+    later, at = Interpolation(wide, copy.deepcopy(prior).float(), 0, layers="0"), wide[0].weight.clone()
+    later.load_state_dict(knob.state_dict())
+    later.alpha = 1e-12
+    for _ in range(100):  # in a wider type nothing is kept, and nothing added again and again
+        later.step()
+    torch.testing.assert_close(wide[0].weight, at, rtol=3e-7, atol=0)
+
+    model[0].weight.mul_(1e-3)  # what was kept of other numbers is not added to new ones
+    at = model[0].weight.detach().double()
+    knob.alpha = 1e-9
+    knob.step()
+    torch.testing.assert_close(model[0].weight.double(), at, rtol=2 * torch.finfo(dtype).eps, atol=1e-7)
 
 
 def test_autograd_notices_a_step_between_forward_and_backward():
@@ -237,6 +371,9 @@ def test_the_nearest_prior_the_meter_and_verify():
     assert meter["0"]["distance"] == pytest.approx(0, abs=1e-12)
     assert str(meter).splitlines()[0].split() == ["layer", *PARTS, "distance", *(f"random_{part}" for part in PARTS)]
 
+    worse = copy.deepcopy(model)
+    worse[2].weight.data[0, 0] = math.nan
+    assert [row["error"] for row in imlp.nn.verify(worse, prior, x).values()][1:] == [math.inf, math.inf]
     with torch.no_grad():  # one entry of the second matrix that is wrong is found there, and not in the first
         model[2].weight[5, 9] += 1
     table = imlp.nn.verify(model, prior, x)
@@ -297,12 +434,15 @@ def test_pairs_that_do_not_fit_are_refused():
     [
         (nn.Conv2d(2, 3, (1, 9), padding=(0, 4)), r"kernel=\(1, 9\)"),
         (nn.Conv2d(2, 3, 3, padding=2, dilation=2), r"dilation=\(2, 2\)"),
-        (nn.Conv2d(2, 3, 3, padding=1, stride=1, padding_mode="circular"), "padding mode is 'circular'"),
-        (nn.Conv2d(3, 2, 3, padding=1), r"out_channels=2"),
-        (nn.Conv1d(2, 3, 9, padding=4), r"in_shape=\(2, 1, 6\)"),
-        (nn.ConvTranspose2d(3, 2, 3, padding=1), "ConvTranspose2d is not the layer of"),
-        (nn.Linear(2, 27, bias=False), "Shared"),
-        (type("Doubled", (nn.Conv2d,), {"forward": lambda own, x: 2 * x})(2, 3, 3, padding=1), "Doubled is not"),
+        (nn.Conv2d(2, 3, 3, padding=1, stride=1, padding_mode="circular"), "mode='circular'"),
+        (nn.Conv2d(3, 2, 3, padding=1), r"Conv2d\(3, 2, .*Invalid channel"),
+        (nn.Conv1d(2, 3, 9, padding=4), r"Conv1d\(2, 3, .*got input of size: \[2, 2, 6, 6\]"),
+        (nn.ConvTranspose2d(3, 2, 3, padding=1), "transposed=True"),
+        (nn.Linear(2, 27, bias=False), r"Linear\(in_features=2"),
+        (
+            type("Doubled", (nn.Conv2d,), {"forward": lambda own, x: 2 * x})(2, 3, 3, padding=1),
+            "its class Doubled computes something else than Conv2d",
+        ),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -320,7 +460,7 @@ def test_a_prior_of_another_geometry_is_refused_with_both(layer, fact):
 
 def test_linear_layers_and_pools_fit_their_own_dense_forms():
     prior = nn.Sequential(nn.Linear(6, 4), nn.AvgPool2d(2, padding=1), nn.Flatten()).double()
-    model = imlp.nn.densify(prior, (2, 3, 6), layers="*")
+    model = imlp.nn.densify(prior, (2, 3, 6), layers="*", init="random")
     Interpolation(model, prior, 1).step()
     x = torch.randn(2, 2, 3, 6, dtype=torch.float64)
     torch.testing.assert_close(model(x), prior(x), rtol=0, atol=1e-12)
@@ -366,12 +506,27 @@ class Rescaled(nn.Module):
         return 3 * weight
 
 
+class LowRank(nn.Module):
+    """A fixed weight with a correction that is trained."""
+
+    def __init__(self, weight):
+        super().__init__()
+        rows = weight.detach().flatten(1)
+        self.left, self.right = (
+            nn.Parameter(torch.rand(size).to(rows)) for size in ((len(rows), 1), (1, rows.shape[1]))
+        )
+
+    def forward(self, weight):
+        return weight + (self.left @ self.right).view_as(weight)
+
+
 COMPUTED = {
     "weight_norm": parametrizations.weight_norm,
     "spectral_norm": parametrizations.spectral_norm,
     "own": lambda layer: parametrize.register_parametrization(layer, "weight", Rescaled()),
     "older weight_norm": nn.utils.weight_norm,
     "older spectral_norm": nn.utils.spectral_norm,
+    "LoRA": lambda layer: parametrize.register_parametrization(layer, "weight", LowRank(layer.weight)),
     "prune": lambda layer: prune.l1_unstructured(layer, "weight", amount=0.5),
     "prune the bias": lambda layer: prune.l1_unstructured(layer, "bias", amount=0.5),
     "prune twice": lambda layer: prune.random_unstructured(prune.l1_unstructured(layer, "weight", 2), "weight", 2),
@@ -489,7 +644,7 @@ TIES = {
 def test_weights_that_are_tied_are_noticed(tie):
     """By densify in the prior, by `project_` where it would write twice, by the knob in the model."""
     prior = nn.Sequential(nn.Conv2d(2, 2, 3, padding=1), nn.Conv2d(2, 2, 3, padding=1), nn.Flatten())
-    model = imlp.nn.densify(prior, (2, 4, 4))
+    model = imlp.nn.densify(prior, (2, 4, 4), init="random")
     TIES[tie](prior[0], prior[1])
     with pytest.raises(ModuleError, match=r"its weight is shared: it is .*0\.weight"):
         imlp.nn.densify(prior, (2, 4, 4))
@@ -501,6 +656,29 @@ def test_weights_that_are_tied_are_noticed(tie):
         _by_data(model[0], model[1])
         with pytest.raises(ModuleError, match="layer 0: its numbers are shared"):
             Interpolation(model, prior, 1)
+
+
+def test_what_is_no_module_and_what_chooses_no_layers_is_refused():
+    model, prior = pair()
+    calls = (
+        imlp.nn.bias_meter,
+        imlp.nn.project_,
+        partial(imlp.nn.verify, x=None),
+        partial(imlp.nn.interpolate_, alpha=1),
+    )
+    for call in calls:
+        with pytest.raises(ModuleError, match="the model is None; give"):
+            call(prior=prior, model=None)
+    for layers in ([], ["!0", "!2"]):
+        with pytest.raises(ModuleError, match=r"layers is \[.*\], which chooses no layer; there are 0, 2"):
+            Interpolation(model, prior, 0.5, layers=layers)
+    knob = Interpolation(model, prior, 0.5, layers=iter(["0"]))
+    knob.step(), knob.step()
+    with pytest.raises(ModuleError, match="the model is a single layer; put it into"):
+        imlp.nn.couple(model[0], prior[0], "pathway")
+    for layers in (5, [5]):
+        with pytest.raises(ModuleError, match="layers has 5; give names"):
+            imlp.nn.bias_meter(model, prior, layers=layers)
 
 
 def test_what_the_knob_is_given_is_checked():
@@ -516,11 +694,15 @@ def test_what_the_knob_is_given_is_checked():
             imlp.nn.relax_(model, prior, optimizer=wrong)
     knob = Interpolation(model, prior, 0.5)
     knob.step()
-    states = ({}, None, [], 3, {"calls": -5}, {"calls": 2.5}, {"calls": "3"}, {"calls": None}, {"calls": True},
-              {"calls": 3, "more": 1}, {"step": 3})  # fmt: skip
-    for state in states:
-        with pytest.raises(ModuleError, match="is not the state of a knob"):
+    good = knob.state_dict()
+    wrong_entries = ({"calls": -5}, {"calls": 2.5}, {"calls": "3"}, {"calls": None}, {"every": 0}, {"steps": "3"},
+                     {"alpha": {"7": 0.5}}, {"alpha": 2}, {"alpha": {"0": None}}, {"remainders": {"9.weight": 0}},
+                     {"remainders": {"0.weight": torch.zeros(3)}}, {"last_alpha": 3},
+                     {"alpha_sharing": 0.5})  # fmt: skip
+    for state in ({}, None, [], 3, {"step": 3}, *(good | wrong for wrong in wrong_entries)):
+        with pytest.raises((ModuleError, AlphaError)):
             knob.load_state_dict(state)
+        assert knob.state_dict() == good
     assert knob.calls == 1
 
 
@@ -534,7 +716,7 @@ def test_a_weight_decay_is_a_number_from_zero(decay):
 
 def test_a_step_allocates_nothing_of_the_size_of_a_matrix():
     prior = nn.Sequential(nn.Conv2d(4, 8, 3, padding=1), nn.Flatten())
-    model = imlp.nn.densify(prior, (4, 16, 16))  # a matrix of 8 MB
+    model = imlp.nn.densify(prior, (4, 16, 16), init="random")  # a matrix of 8 MB
     knob = Interpolation(model, prior, 0.5)
     knob.step()
     with torch.profiler.profile(profile_memory=True) as profile:

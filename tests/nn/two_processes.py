@@ -16,7 +16,7 @@ def train(rank, file):
     prior = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(144, 3)).double()
     for parameter in prior.parameters():
         nn.init.uniform_(parameter, -0.1, 0.1, generator=rng)
-    model = imlp.nn.densify(prior, (3, 6, 6), generator=rng)
+    model = imlp.nn.densify(prior, (3, 6, 6), init="random", generator=rng)
     images = torch.randn(6, 8, 3, 6, 6, dtype=torch.float64, generator=rng)
     labels = torch.randint(3, (6, 8), generator=rng)
     own = slice(None) if rank is None else slice(4 * rank, 4 * rank + 4)

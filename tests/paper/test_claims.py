@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from imlp.paper import experiments
 from imlp.paper.claims import judge
-from imlp.paper.distance import lacking
+from imlp.paper.distance import shortfall
 from imlp.paper.implied import decided, implied
 from imlp.study.scores import Arm, Score
 from imlp.study.two_lines import fit_v
@@ -118,6 +118,35 @@ def test_the_plain_mlp_is_the_left_end_of_the_valley():
     assert verdict(claim, a=arm(spread(62), lanes))[0] == "cannot tell"
     for zero, expected in ((58, "holds"), (48.2, "cannot tell"), (40, "fails")):
         assert verdict(claim, a=arm(spread(62), {Lane(alpha="0"): spread(zero), **lanes}))[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("inside", "expected"),
+    [
+        ([50, 64], "holds"),
+        ([50, 58], "fails"),
+        ([50, 61.8], "cannot tell"),
+        ([50, 62.3], "cannot tell"),
+        ([], "cannot tell"),
+    ],
+)
+def test_peak(inside, expected):
+    """Higher than both ends, not than one of them; clearly lower than one is a failure."""
+    values = dict(zip(("0", "0.01", "0.1"), [58, *inside], strict=False)) | {"1": 62}
+    made = arm(spread(62), {Lane(alpha=alpha): spread(value) for alpha, value in values.items()})
+    assert verdict({"kind": "peak", "arm": "a"}, a=made)[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("second", "third", "expected"), [(50.3, 49.6, "holds"), (50.3, 52, "fails"), (48, 50, "fails")]
+)
+def test_equal(second, third, expected):
+    models = [{"alpha": alpha, "every": every} for alpha, every in (("0.1", "10"), ("0.01", "step"), ("0.02", "step"))]
+    lanes = {Lane(**model): spread(value) for model, value in zip(models, (50, second, third), strict=True)}
+    claim = {"kind": "equal", "models": [{"arm": "a", **model} for model in models]}
+    assert verdict(claim, a=arm(spread(62), lanes))[0] == expected
+    one_seed = arm([62], {lane: [accuracy] for lane, (accuracy, *_) in lanes.items()})
+    assert verdict(claim, a=one_seed)[0] == "cannot tell"
 
 
 @pytest.mark.parametrize("alphas", [["0.01"], ["0.1", "1"], ["0.0001", "0.01"]])
@@ -274,10 +303,10 @@ def test_two_seeds_that_agree_by_chance_decide_no_small_difference(plain, expect
 def test_runs_that_are_not_what_a_claim_needs_decide_nothing():
     arms = {"a": arm(spread(62), {Lane(alpha="0"): spread(58)})}
     claim = {"claim": "so it is", "needs": "paper", **ABOVE}
-    (found,) = judge([claim], arms, lacking={"paper": "790 of 39,100 steps"}.get)
+    (found,) = judge([claim], arms, shortfall={"paper": "790 of 39,100 steps"}.get)
     assert found.verdict == "cannot tell"
     assert found.because.startswith("790 of 39,100 steps; so far: S-CNN 62.00")
-    assert judge([claim], arms, lacking={"paper": ""}.get)[0].verdict == "holds"
+    assert judge([claim], arms, shortfall={"paper": ""}.get)[0].verdict == "holds"
 
 
 @pytest.mark.parametrize(
@@ -292,12 +321,13 @@ def test_runs_that_are_not_what_a_claim_needs_decide_nothing():
         ({"epochs": 99, "validation": 5000}, "34,848 of 35,200 steps"),
         ({"data": "shapes"}, "run on shapes, not on cifar10"),
         ({"lr": 1e-3}, "lr 0.001 instead of 0.0001"),
-        ({"test_size": 5000}, "test size 5,000 instead of all"),
+        ({"test_size": 5000}, "test size 5000 instead of all"),
         ({"options": {"width": 256}}, "options width=256 instead of none"),
     ],
 )
 def test_what_a_run_lacks_of_the_paper_s_setting(settings, expected):
-    assert lacking(from_mapping(Config, {"data": "cifar10", **settings}), Config(data="cifar10")) == expected
+    assert shortfall(from_mapping(Config, {"data": "cifar10", **settings}), Config(data="cifar10")) == expected
+    assert shortfall(Config(optimizer="sgd", nesterov=True), Config(optimizer="sgd")) == "nesterov yes instead of no"
 
 
 def test_the_interval_is_that_of_student_s_t():
@@ -366,9 +396,14 @@ def test_every_claim_of_an_experiment_can_hold_and_can_fail(name):
         arms = {}
         for trial in experiment.plans("paper", epochs=11):
             means = rng.permutation(np.linspace(30, 70, len(trial.lanes)))
-            if rng.random() < 0.5:  # a V over log alpha, with all other lanes in any order
-                x = np.log10([max(float(lane.alpha), 1e-9) if lane.alpha[0] in "01" else 1 for lane in trial.lanes])
-                means = np.where(np.isin(x, [-9]), 60, 50 + 4 * np.abs(x + 2)) + rng.integers(0, 2) * 1e-3
+            if rng.random() < 0.5:  # a V over the log of alpha per step, with all other lanes in any order
+                plain = [float(lane.alpha) if lane.alpha[0] in "01" else 10 for lane in trial.lanes]
+                per_step = [alpha / (lane.steps or 1) for alpha, lane in zip(plain, trial.lanes, strict=True)]
+                x = np.log10(np.maximum(per_step, 1e-9))
+                zero = rng.choice([58, 60])  # as alpha 1 has it, or above
+                means = np.where(np.isin(x, [-9]), zero, 50 + 4 * np.abs(x + 2)) + rng.integers(0, 2) * 1e-3
+            if rng.random() < 0.1:  # all of them level
+                means = np.full(len(means), 50.0)
             prior = rng.choice([30, *means, 75])
             loss = list(rng.permutation([3, 2, 1, 2, 3, 4, 3, 4, 3, 4, 5]))
             scores = dict(zip(trial.lanes, map(spread, means), strict=True))

@@ -19,7 +19,7 @@ from pins import DTYPES, Numbers, assert_same  # noqa: E402
 
 from imlp import accel  # noqa: E402
 from imlp.accel import meter  # noqa: E402
-from imlp.nn.uneven import UnevenConv  # noqa: E402
+from imlp.nn.convnd import ConvNd  # noqa: E402
 
 FITTED = [spec for spec in [*SPECS, *OUTSIDE] if spec.parameters]
 EXACT = 1e-12
@@ -93,7 +93,7 @@ TAPS_UNUSED = [
     Conv((2, 2, 3), 4, kernel=(5, 3), stride=2, padding=(2, 1), groups=2),
     Conv((1, 1, 1), 1, kernel=1, padding=1, stride=3),  # no entry at all
     Local((1, 3, 3), 2, kernel=3, padding=1),
-    UnevenConv((2, 1, 1), 2, kernel=(4, 2), before=(1, 0), after=(2, 1)),
+    ConvNd((2, 1, 1), (2, 1, 1), kernel=(4, 2), stride=(1, 1), before=(1, 0), dilation=(1, 1)),
     Additive(3, 4),  # of rows and columns only the sums
 ]
 

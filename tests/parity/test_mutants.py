@@ -74,7 +74,11 @@ DEFAULT_MUTANTS: dict[str, tuple[ModuleType, str, str]] = {
     "means where numbers share an entry": (linear_map, "np.diff(self.A.indptr) <= 1", "np.diff(self.A.indptr) <= 2"),
     "means without the constants": (linear_map, "np.where(self.squares > 0, self.squares, 1)", "1"),
     "an adjoint without signs": (linear_map, "self.A.T @ dense", "abs(self.A).T @ dense"),
-    "rows for columns": (linear_map, "places // shape[1], places % shape[1]", "places % shape[0], places // shape[0]"),
+    "rows for columns": (
+        linear_map,
+        "whole[:, places].T)\n    return LinearMap(shape, places // shape[1], places % shape[1]",
+        "whole[:, places].T)\n    return LinearMap(shape, places % shape[0], places // shape[0]",
+    ),
     "as many entries as numbers": (meter, "else len(entries.host_map(spec).rows)", "else rank(spec)"),
     "a bias that is not moved": (reference_verbs, "part @ product, after,", "part @ product, [],"),
     "a bias in the wrong order": (verbs, "np.array(spec.bias_index,", "np.array(spec.bias_index[::-1],"),

@@ -118,8 +118,8 @@ def test_both_backends_have_the_same_signature(name):
 
 
 def test_neither_backend_has_a_name_that_the_interface_lacks():
-    assert sorted(reference.__all__) == sorted(PUBLIC)
-    assert sorted(accel.__all__) == sorted([*PUBLIC, "describe"])  # only accel has paths to choose from
+    offered = ({name for name, _ in inspect.getmembers(backend, inspect.isfunction)} for backend in (reference, accel))
+    assert [*offered] == [{*PUBLIC}, {*PUBLIC, "describe"}]  # only accel has paths to choose from
 
 
 NAMES = ("diagonals", "entries", "kernels", "lanes", "precision", "products", "rows", "views")

@@ -8,6 +8,7 @@ import shutil
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +18,8 @@ from PIL import Image
 
 from imlp.paper.implied import from_paper
 from imlp.report import figures, make
+from imlp.report.page import valley
+from imlp.train.config import Lane, from_mapping
 
 ROOT = Path(__file__).parents[2]
 
@@ -42,6 +45,13 @@ def of_searches(searched):
 
 
 # As text
+
+
+@pytest.mark.parametrize(("lane", "is_shown"), [({"alpha": 0.1}, 1), ({"alpha": 1}, 0), ({"coupling": "self"}, 0)])
+def test_the_valley_is_explained_where_a_little_of_a_prior_is_worse_than_none(lane, is_shown):
+    models = [(Lane(alpha="0"), 50.0), (from_mapping(Lane, lane), 40.0)]
+    shown = [SimpleNamespace(lane=own, epochs=[SimpleNamespace(accuracy=accuracy)]) for own, accuracy in models]
+    assert ("worse than none" in valley(SimpleNamespace(models=shown))) == is_shown
 
 
 class Found(HTMLParser):
@@ -140,15 +150,18 @@ def test_one_run_is_a_page_to_show(page, tmp_path):
         f"The same MLP, trained 2 times: S-MLP (alpha 0) gets {plain} of the pictures right, "
         f"I-MLP alpha 1, every step {mixed}. The S-CNN itself gets {prior}."
     )
-    names = page.locator(".cards figcaption").all_inner_texts()
-    assert names == ["before training", "S-MLP (alpha 0)", "I-MLP alpha 1, every step", "S-CNN (the prior)"]
+    captions = page.locator(".cards figcaption:visible")
+    assert captions.all_inner_texts() == ["before training", "S-MLP (alpha 0)", "S-CNN (the prior)"]
+    assert page.locator(".bars:visible dd").first.inner_text() == plain
+    page.locator(".slider input").press("End")
+    assert captions.all_inner_texts() == ["before training", "I-MLP alpha 1, every step", "S-CNN (the prior)"]
+    assert page.locator(".bars:visible dd").first.inner_text() == mixed
     assert page.locator("img.chart").count() == 3
     assert page.locator("table.overview").count() == 0
     for width in (320, 390, 1280):
         page.set_viewport_size({"width": width, "height": 844})
         assert page.evaluate("document.documentElement.scrollWidth") == width
-        for image in page.locator("img").all():
-            assert image.is_visible()
+        for image in page.locator("img:visible").all():
             assert image.evaluate("image => image.decode().then(() => image.naturalWidth > 0)")
 
 

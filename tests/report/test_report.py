@@ -18,7 +18,6 @@ from typer.testing import CliRunner
 
 from imlp.cli import app
 from imlp.errors import FileError, RunError
-from imlp.look.plot import run_figure
 from imlp.paper.implied import from_paper
 from imlp.report import figures, make, write
 from imlp.report.gather import gather
@@ -106,10 +105,11 @@ def test_epochs_and_bias_are_means_over_the_seeds(runs, made):
 def test_the_figures_show_every_layer_of_every_lane(runs):
     """A bar per layer, cut at the parts: their lengths are the numbers of the last epoch."""
     folder = runs / "main" / "seed0"
-    figure = run_figure(read_run(folder).rows, "test accuracy", "a run")
-    last = read_run(folder).result["models"][1:]
+    figure = figures.of_run(read_run(folder))
+    by_name = {row["name"]: row for row in read_run(folder).result["models"][1:]}
     first, *panels = [axes for axes in figure.subfigs[1].axes if axes.patches]
-    assert len(panels) == len(last) == len(LANES)
+    last = [by_name[axes.get_title()] for axes in panels]
+    assert len(panels) == len(by_name) == len(LANES)
     for axes, prefix, row in zip([first, *panels], ["random_", *[""] * len(last)], [last[0], *last], strict=True):
         widths = np.reshape([bar.get_width() for bar in axes.patches], (3, 3))
         expected = [[own[prefix + part] for own in row["bias"].values()] for part in PARTS]
@@ -137,12 +137,16 @@ def test_no_two_models_are_drawn_alike(runs):
 
 def test_what_differs_tells_arms_apart(runs, tmp_path):
     assert [arm.name for arm in gathered(runs)] == [
-        "CNN pair on bars: crops with black margins", "CNN pair on bars: no crops",
+        "CNN pair on bars: augment pad", "CNN pair on bars: augment none",
     ]  # fmt: skip
     for name, more in (("a", {}), ("b", {"augment": "none"}), ("c", {"augment": "none", "inputs": "unit"})):
         tiny.run(tmp_path / name, epochs=1, lanes=tiny.lanes(0), **more)
     names = [arm.name for arm in gathered(tmp_path)]  # of much that differs, what is not the default
-    assert names == ["CNN pair on bars", "CNN pair on bars: no crops", "CNN pair on bars: no crops, pixels from 0 to 1"]
+    assert names == [
+        "CNN pair on bars",
+        "CNN pair on bars: augment none",
+        "CNN pair on bars: augment none, inputs unit",
+    ]
 
 
 def test_what_the_paper_says_is_handed_over(runs):
@@ -340,6 +344,12 @@ def test_files_are_written_only_if_they_are_asked_for(runs, tmp_path):
     assert {f"first-arm-{name}.csv" for name in ("results", "by-epoch", "bias", "runs", "settings")} <= names
     assert "experiment1-beside-paper.csv" in names
     assert (folder / "mine.csv").read_text() == "kept"
+    (folder / "first-arm-runs.csv").write_text("mine")
+    page.unlink()
+    refused = CliRunner().invoke(app, ["report", str(runs), "--out", str(page), "--files", str(folder)])
+    assert "is there already" in refused.stderr
+    assert (folder / "first-arm-runs.csv").read_text() == "mine"
+    assert not page.exists()
     for path in folder.iterdir():
         if path.suffix == ".svg":
             assert ET.parse(path).getroot().tag.endswith("svg")

@@ -9,7 +9,7 @@ from PIL import Image
 
 from imlp.init import network_parameters
 from imlp.reference import matrix
-from imlp.report.matrices import Matrices, corner, matrices, picture, shown_layer
+from imlp.report.matrices import Matrices, matrices, picture, shown_layer
 from imlp.study.scores import arms_of
 from imlp.train import checkpoint
 from imlp.train.export import parameters
@@ -30,27 +30,32 @@ def test_every_network_before_training_and_after(tmp_path):
     assert list(found.corners) == ["before training", *titles, "S-CNN (the prior)"]
     assert found.where == "seed 0, after epoch 3"
     layer = shown_layer(trainer.network)
-    rows, columns = corner(layer)
     key = f"{layer.name}.weight"
     network, prior = parameters(tmp_path, "prior")
     expected = {"S-CNN (the prior)": matrix(layer.spec, prior[key]).toarray()}
+    rows, columns = found.part
+    strongest = np.unravel_index((prior[key] ** 2).sum(axis=(2, 3)).argmax(), prior[key].shape[:2])
+    assert (rows.start, columns.start) == (
+        strongest[0] * (rows.stop - rows.start),
+        strongest[1] * (columns.stop - columns.start),
+    )
     expected["before training"] = network_parameters(network, dense=True, seed=0)[key]
     expected |= {title: parameters(tmp_path, n)[1][key] for n, title in enumerate(titles)}
     for title, values in expected.items():
-        np.testing.assert_array_equal(found.corners[title], values[:rows, :columns], err_msg=title)
+        np.testing.assert_array_equal(found.corners[title], values[rows, columns], err_msg=title)
 
 
 def test_a_layer_of_two_parts_is_shown_as_their_sum(tmp_path):
     """Of `pathway` and `gate` not `U` alone."""
     trainer = tiny.run(tmp_path, lanes=BRANCHES)
     found = found_in(tmp_path)
-    rows, columns = corner(found.layer)
+    rows, columns = found.part
     whole = trainer.backend.weight(trainer.state.lanes, found.layer.name)
     U = trainer.state.lanes.parameters[f"{found.layer.name}.weight"]
     for n, lane in enumerate(trainer.config.lanes):
         shown = found.corners[lane.title]
-        np.testing.assert_allclose(shown, whole[n, :rows, :columns], atol=1e-12, err_msg=lane.title)
-        assert np.allclose(shown, U[n, :rows, :columns]) == (n == 2)  # which has no second part in this layer
+        np.testing.assert_allclose(shown, whole[n, rows, columns], atol=1e-12, err_msg=lane.title)
+        assert np.allclose(shown, U[n, rows, columns]) == (n == 2)  # which has no second part in this layer
 
 
 def test_a_mixer_has_the_features_of_a_patch_as_its_corner(tmp_path):
@@ -58,8 +63,8 @@ def test_a_mixer_has_the_features_of_a_patch_as_its_corner(tmp_path):
     trainer = tiny.run(tmp_path, epochs=1, network="mixer", options=options, lanes=tiny.lanes(0, 1))
     found = found_in(tmp_path)
     whole = trainer.backend.weight(trainer.state.lanes, found.layer.name)
-    rows, columns = corner(found.layer)
-    np.testing.assert_array_equal(found.corners["S-MLP (alpha 0)"], whole[0, :rows, :columns])
+    rows, columns = found.part
+    np.testing.assert_array_equal(found.corners["S-MLP (alpha 0)"], whole[0, rows, columns])
     assert "MLP-Mixer (the prior)" in found.corners
 
 
@@ -75,12 +80,14 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path):
 def test_lanes_that_lie_in_several_runs_are_all_shown(tmp_path):
     for name, alpha in (("a", 0), ("b", 1)):
         tiny.run(tmp_path / name, epochs=1, lanes=tiny.lanes(alpha))
-    assert {"S-MLP (alpha 0)", "I-MLP alpha 1, every epoch"} < found_in(tmp_path).corners.keys()
+    found = found_in(tmp_path)
+    assert {"S-MLP (alpha 0)", "I-MLP alpha 1, every epoch"} < found.corners.keys()
+    assert found.row("S-MLP (alpha 0)").shape == found.layer.spec.in_shape[1:]
 
 
 @pytest.mark.parametrize("scale", [0, 1e-30, 1e30])
-def test_a_picture_is_white_at_0_and_blue_and_red_at_the_ends(scale):
+def test_a_picture_is_white_at_0_and_red_and_blue_at_the_ends(scale):
     with Image.open(io.BytesIO(picture(scale * np.array([[-1.0, 0.0, 1.0]])))) as image:
         (low, middle, high), *_ = np.asarray(image.convert("RGB")).astype(int)
     assert (middle > 230).all()
-    assert (low[2] > low[0] and high[0] > high[2]) or scale == 0
+    assert (low[0] > low[2] and high[2] > high[0]) or scale == 0

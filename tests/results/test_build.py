@@ -18,9 +18,8 @@ from tiny import OWN_EXPERIMENT, SMALL
 from typer.testing import CliRunner
 
 from imlp.cli import app
-from imlp.paper.distance import lacking
 from imlp.study.scores import arms_of
-from imlp.train.config import Config, Lane
+from imlp.train.config import Lane
 from imlp.train.run_reader import find_runs
 
 ROOT = Path(__file__).parents[2]
@@ -65,7 +64,7 @@ def _build_in_current_folder(data: str) -> None:
 
 
 def test_the_page_has_every_model_and_what_is_not_finished(record):
-    text = (record / "README.md").read_text()
+    text = (record / "numbers.md").read_text()
     said = json.loads(Path("runs/mine/experiment.json").read_text())
     for row in said["table"]:
         assert any(
@@ -97,8 +96,9 @@ def test_the_page_opens_with_the_findings_as_long_as_their_verdicts_stand(record
     assert build_record().exit_code == 0
     text = (record / "README.md").read_text()
     assert text.index("**All is well.**") < text.index("![All is well.](picture.png)") < text.index("## ")
-    assert "### mine: of my own" in text
-    assert "| abc |" in text.partition("## Where the runs come from")[2]
+    numbers = (record / "numbers.md").read_text()
+    assert "### mine: of my own" in numbers
+    assert "| abc |" in numbers.partition("## Where the runs come from")[2]
     assert build_record("--check").exit_code == 0
     (record / "findings.toml").write_text(FINDING.format(verdict="fails" if verdict == "holds" else "holds"))
     result = build_record("--check")
@@ -111,7 +111,16 @@ def test_the_page_opens_with_the_findings_as_long_as_their_verdicts_stand(record
 def test_only_small_files_are_kept(record):
     names = {path.name for path in record.rglob("*") if path.is_file()}
     pictures = {name for name in names if name.endswith((".png", ".svg"))}
-    small = {"README.md", "config.toml", "env.json", "experiment.json", "metrics.jsonl", "result.json", "times.jsonl"}
+    small = {
+        "README.md",
+        "numbers.md",
+        "config.toml",
+        "env.json",
+        "experiment.json",
+        "metrics.jsonl",
+        "result.json",
+        "times.jsonl",
+    }
     assert names - pictures == small
     assert len(pictures) == 2 * 3  # PNG and SVG; two of the finished runs, one of those that were stopped
     assert "--out" not in "".join(path.read_text() for path in record.rglob("e*.json"))
@@ -119,7 +128,7 @@ def test_only_small_files_are_kept(record):
 
 def test_a_page_that_says_something_else_is_found_out(record):
     assert build_record("--check").exit_code == 0
-    page = record / "README.md"
+    page = record / "numbers.md"
     good = page.read_text()
     page.write_text(good.replace("| 50.00 | 1.50 |", "| 50.01 | 1.50 |"))
     result = build_record("--check")
@@ -176,8 +185,8 @@ def test_a_page_of_somebody_else_is_left_alone(record):
 def test_figure_2_is_drawn_from_the_best_evidence():
     """Runs at the paper's setting come before short ones with more alphas, and only they have the paper's points."""
     runs = find_runs([ROOT / "results"])
-    arm, short = figure2.best_arm(runs), figure2.best_arm([run for run in runs if is_short(run)])
-    assert (figure2.lacking(arm), figure2.lacking(short)) == ("", "1,580 of 39,100 steps")
+    arm, short = figure2.best_arm(shortened(runs) + runs), figure2.best_arm(shortened(runs))
+    assert (figure2.shortfall(arm), figure2.shortfall(short)) == ("", "7,900 of 39,100 steps")
     made = figure2.points(arm)
     for curve in made["curves"].values():
         assert (curve[0]["alpha"], len(curve) > figure2.FEWEST) == (0, True)
@@ -196,39 +205,38 @@ def test_figure_2_is_drawn_from_the_best_evidence():
 
 
 def test_figure_3_has_every_schedule_and_the_paper_s_points_only_at_its_setting():
-    """Drawn as they stand on record, and as if short runs had the paper's length."""
-    short = figure3.best_arm([run for run in find_runs([ROOT / "results"]) if is_short(run)])
-    longer = [dataclasses.replace(run, config=with_length_of_the_paper(run.config)) for run in short.runs]
+    """Drawn as they stand on record, and as if they had fewer images."""
+    runs = find_runs([ROOT / "results"])
     table4 = {0: 60.98, 1: 48.34, 2: 53.88, 4: 59.96}
-    for arm, paper in ((short, {}), (figure3.best_arm(longer), table4)):
-        assert bool(figure2.lacking(arm)) == (not paper)
+    for arm, paper in ((figure3.best_arm(shortened(runs)), {}), (figure3.best_arm(runs), table4)):
+        assert bool(figure2.shortfall(arm)) == (not paper)
         left, right = figure3.figure(arm).axes
-        assert [label.get_text() for label in right.get_xticklabels()] == ["0", "1", "2", "4", "8"]
-        models = [None, Lane(alpha="0"), *figure3.LANES.values()]
+        assert [label.get_text() for label in right.get_xticklabels()] == ["0", "1", "2", "4"]
+        scores = [arm.score(lane) for lane in (None, Lane(alpha="0"), *figure3.LANES.values())]
         ends = [line.get_ydata()[-1] for line in left.get_lines()]
-        assert ends == pytest.approx([arm.score(lane).mean for lane in models])
+        assert ends == pytest.approx([score.mean for score in scores if score])
         drawn = [one for one in right.containers if one.get_label() == "the paper"]
         assert [value for one in drawn for value in one.lines[0].get_ydata()] == list(paper.values())
 
 
 def test_figure_3_leaves_out_a_seed_whose_lane_has_stopped():
-    short = figure3.best_arm([run for run in find_runs([ROOT / "results"]) if is_short(run)])
-    lane, last = figure3.LANES[1], short.runs[-1]
-    rows = [row for row in last.rows if row not in last.rows_of(lane)[5:]]
-    models = [row for row in last.result["models"] if row["lane"] != last.key_of(lane)]
-    stopped = dataclasses.replace(last, rows=rows, result={**last.result, "models": models})
-    (arm,) = arms_of([*short.runs[:-1], stopped])
-    assert arm.score(lane).n == short.score(lane).n - 1
+    whole = figure3.best_arm(find_runs([ROOT / "results"]))
+    lane = figure3.LANES[1]
+    (run,) = (run for run in whole.runs if lane in run.lanes)
+    rows = [row for row in run.rows if row not in run.rows_of(lane)[5:]]
+    models = [row for row in run.result["models"] if row["lane"] != run.key_of(lane)]
+    other_seed = dataclasses.replace(run.config, seed=7)
+    stopped = dataclasses.replace(run, config=other_seed, rows=rows, result={**run.result, "models": models})
+    (arm,) = arms_of([*whole.runs, stopped])
+    assert arm.score(lane).n == whole.score(lane).n
     drawn = {line.get_label(): line.get_ydata()[-1] for line in figure3.figure(arm).axes[0].get_lines()}
     assert drawn["k = 1"] == pytest.approx(arm.score(lane).mean)
 
 
-def with_length_of_the_paper(config: Config) -> Config:
-    return dataclasses.replace(Config(data="cifar10"), lanes=config.lanes, seed=config.seed)
-
-
-def is_short(run) -> bool:
-    return run.config.network == "cnn" and bool(lacking(run.config, Config(data="cifar10")))
+def shortened(runs):
+    """The runs at the paper's setting as if they had a fifth of its images."""
+    runs = [run for run in runs if run.folder.parent.name == "cnn-paper"]
+    return [dataclasses.replace(run, config=dataclasses.replace(run.config, train_size=10_000)) for run in runs]
 
 
 def test_runs_of_either_precision_make_one_curve():

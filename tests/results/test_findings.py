@@ -4,9 +4,11 @@ import re
 import shutil
 from pathlib import Path
 
+import archive
 import build
+import cited
 import pytest
-from results_page import page
+from results_page import pages
 from typer.testing import CliRunner
 
 from imlp.errors import ConfigError
@@ -60,13 +62,33 @@ def test_findings_that_are_not_what_they_should_be(old, new, tmp_path):
     assert old in FINDING
     (tmp_path / "findings.toml").write_text(FINDING.replace(old, new, 1))
     with pytest.raises(ConfigError, match=re.escape("findings.toml")):
-        page(tmp_path, [])
+        pages(tmp_path, [])
 
 
 def test_the_findings_of_a_record_are_refused_in_one_line(tmp_path):
-    root = Path(__file__).parents[2] / "results" / "decay"
-    shutil.copytree(root, tmp_path / "decay")
+    root = Path(__file__).parents[2] / "results" / "cnn-resized"
+    shutil.copytree(root, tmp_path / "cnn-resized")
     (tmp_path / "findings.toml").write_text("records = 5\n")
     result = CliRunner().invoke(build.app, ["--folder", str(tmp_path)])
     assert result.exit_code == 2, (result.output, result.exception)
     assert re.search("findings.toml: 'records' cannot be 5", result.stderr)
+
+
+@pytest.fixture(scope="module")
+def records():
+    return archive.records(Path(__file__).parents[2] / "results")
+
+
+def test_numbers_that_a_sentence_cites_are_those_of_the_runs(records):
+    (run,) = (run for record in records if record.name == "cnn-resized" for run in record.runs)
+    prior, plain = ([100 * row["test_accuracy"] for row in run.rows if row["lane"] == lane] for lane in ("prior", 0))
+    text = "{cnn-resized: S-CNN}, {cnn-resized: S-CNN | highest}, {cnn-resized: S-CNN | last five}, "
+    text += "{cnn-resized: S-MLP (alpha 0) - S-CNN}, {cnn-resized: S-CNN | seeds}, {cnn-resized: S-CNN | paper}"
+    expected = [prior[-1], max(prior), sum(prior[-5:]) / 5, plain[-1] - prior[-1]]
+    assert cited.filled(text, records) == ", ".join([*(f"{value:.1f}" for value in expected), "1", "62.6"])
+
+
+@pytest.mark.parametrize("text", ["{nothing: S-CNN}", "{cnn-resized: CNN}", "{cnn-resized: S-CNN | best}"])
+def test_a_number_that_is_not_on_record_is_refused(text, records):
+    with pytest.raises(ConfigError, match=re.escape(text)):
+        cited.filled(f"It is {text} %.", records)

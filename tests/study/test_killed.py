@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 
 import kill
@@ -96,7 +95,7 @@ def test_a_search_killed_at_any_file_ends_the_same(writes, tmp_path):
 
     def run(folder: Path) -> None:
         search = Search(BRIEF, tiny.data(), folder, trials=5, at_once=3, validation=0.25)
-        search.run(lambda tasks, data: run_here(tasks, data, Watch(), lambda trainer: nullcontext()))
+        search.run(lambda tasks, data: run_here(tasks, data, Watch()))
 
     assert killed_everywhere(run, writes, tmp_path, stride=4) > 12
 

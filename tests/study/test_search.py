@@ -16,11 +16,12 @@ from conftest import needs
 from typer.testing import CliRunner
 
 from imlp.cli import app
-from imlp.errors import ConfigError, ImlpError, RunError
+from imlp.errors import ConfigError, FileError, ImlpError, RunError
 from imlp.look import plot
 from imlp.report.gather import gather
 from imlp.study import search_space
 from imlp.study.optuna_search import Search
+from imlp.study.outcomes import SearchOutcome, typed
 from imlp.study.scores import arms_of
 from imlp.study.search_space import Space
 from imlp.study.tasks import run_task
@@ -105,12 +106,12 @@ def test_the_test_set_is_not_looked_at_before_the_end(whole, tmp_path):
 
 
 def test_a_picture_of_a_batch_says_that_it_was_judged_by_images_held_out(whole):
-    from imlp.look.plot import run_figure
+    from imlp.report.figures import of_run
 
-    judged = {run.measure: run for run in find_runs([whole[1]])}
+    judged = {run.config.measure: run for run in find_runs([whole[1]])}
     assert set(judged) == {"validation accuracy", "test accuracy"}
     for measure, run in judged.items():
-        assert f"{measure}, %" in [axes.get_ylabel() for axes in run_figure(run.rows, measure, "a run").axes]
+        assert f"{measure}, %" in [axes.get_ylabel() for axes in of_run(run).axes]
 
 
 def test_the_validation_split_is_stratified_and_drawn_by_seed():
@@ -179,6 +180,13 @@ def test_a_finished_search_trains_nothing_and_more_trials_are_added(whole, tmp_p
     assert (tmp_path / "search.json").stat().st_mtime_ns == before
     assert search(tmp_path) == whole[0]
     assert not list(tmp_path.glob("batch-*/checkpoint"))
+
+
+def test_a_picture_of_others_is_not_replaced(tmp_path):
+    (tmp_path / "search.png").write_text("kept")
+    with pytest.raises(FileError, match=r"search.png is there already"):
+        search(tmp_path)
+    assert (tmp_path / "search.png").read_text() == "kept"
 
 
 def test_a_folder_with_another_search_is_refused(whole):
@@ -387,7 +395,8 @@ def test_couplings_without_an_alpha_have_settings_to_search(coupling, names, kno
     assert content["chosen"]["alpha"] == {}
     titles = [row["title"] for row in content["final"]]
     assert "S-MLP (alpha 0)" in titles
-    assert plot.search_figure(content).axes[0].get_xlabel() == sorted(names)[0].replace("_", " ")
+    drawn = plot.search_figure(typed(SearchOutcome, content)).axes[0]
+    assert drawn.get_xlabel() == sorted(names)[0].replace("_", " ")
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Sweeps: what is run, what is not run again, and the prior that is trained once."""
 
 import dataclasses
-from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,7 @@ from imlp.errors import AlphaError, ImlpError, RunError
 from imlp.study import run_sweep
 from imlp.study.scores import arms_of
 from imlp.study.tasks import lanes_at_once, plan, run_here
-from imlp.train.callbacks import Callback
+from imlp.study.watcher import Watcher
 from imlp.train.config import Lane
 from imlp.train.lane import lanes_of
 from imlp.train.loop import Interrupted
@@ -26,25 +25,26 @@ BASE = tiny.config()
 LANES = lanes_of("0,0.01,1", "epoch,3")
 
 
-class Watch:
-    """Hears everything; `stop` ends the sweep after so many steps."""
+class Watch(Watcher):
+    """Keeps the tasks and their outcomes."""
 
-    def __init__(self, stop: int = 10**9):
-        self.outcomes, self.stopper = [], tiny.StopAt(stop)
+    def __init__(self):
+        self.outcomes = []
 
     def planned(self, tasks):
         self.tasks = list(tasks)
-
-    def callbacks(self, task) -> list[Callback]:
-        return [self.stopper]
 
     def ended(self, outcome):
         self.outcomes.append(outcome)
 
 
 def sweep(folder: Path, *, lanes=LANES, seeds=(0, 1), at_once=99, stop=10**9, base=BASE, data=None):
-    tasks = plan(base, lanes, seeds, folder, at_once=at_once)
-    return run_here(tasks, data or tiny.data(), Watch(stop), lambda trainer: nullcontext())
+    """`stop` ends it after so many steps."""
+    stopper = tiny.StopAt(stop)
+    tasks = [
+        dataclasses.replace(task, callbacks=(stopper,)) for task in plan(base, lanes, seeds, folder, at_once=at_once)
+    ]
+    return run_here(tasks, data or tiny.data(), Watch())
 
 
 @pytest.fixture

@@ -19,6 +19,8 @@ OTHER = {
     "biases": False, "head": True}], "backend": "reference", "dtype": "float64", "device": "cpu", "threads": 3,
     "compile": True, "deterministic": True, "save_minutes": 2.5, "crop_area": "0.4,1", "crop_aspect": "1,1",
     "inputs": "unit", "held_out": 0.25, "validation": 50, "keep_moments": True, "densify": "conv*",
+    "weight_decay": 0.1, "clip": 0.5, "schedule": "cosine", "warmup": 1.0, "mixup": 0.8, "label_smoothing": 0.3,
+    "shift": "end",
 }  # fmt: skip
 
 
@@ -29,7 +31,9 @@ def test_every_setting_survives_a_toml_file(tmp_path):
     own = from_mapping(Config, OTHER | {"network": "mine.py:mine", "source": "ab" * 32})
     (tmp_path / "c.toml").write_text(to_toml(own))
     assert from_mapping(Config, read(tmp_path / "c.toml")) == own
-    assert {*OTHER, "source", "products", "optimizer"} == {f.name for f in dataclasses.fields(Config)}
+    assert {*OTHER, "source", "products", "optimizer", "momentum", "nesterov"} == {
+        f.name for f in dataclasses.fields(Config)
+    }
 
 
 @pytest.mark.parametrize(
@@ -98,9 +102,14 @@ def test_lanes_are_mixed_after_every_step_unless_told_otherwise(lane, every):
 def test_the_identity_changes_with_what_changes_the_result_and_with_nothing_else(name):
     changed = from_mapping(Config, {name: OTHER[name]} | ({"network": "mixer"} if name == "options" else {}))
     base = Config(network="mixer") if name == "options" else Config()
-    matters = name not in ("device", "threads", "save_minutes", "keep_moments")
+    matters = name not in ("device", "threads", "save_minutes", "keep_moments", "shift")
     assert (changed.identity != base.identity) is matters
     assert bool(differences(base, changed)) is matters
+
+
+def test_runs_on_record_keep_their_identity():
+    """Settings that came later are not part of it, at their defaults."""
+    assert Config().identity == "f02b1495656480a5"
 
 
 def test_the_identity_is_the_same_in_another_process():

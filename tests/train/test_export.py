@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import imlp
 from imlp import networks, reference
 from imlp.cli import app
-from imlp.errors import RunError
+from imlp.errors import ConfigError, RunError
 from imlp.train import checkpoint
 
 MIXER = {"network": "mixer", "options": {"patch": 4, "channels": 6, "depth": 1}}
@@ -21,7 +21,7 @@ MIXER = {"network": "mixer", "options": {"patch": 4, "channels": 6, "depth": 1}}
 
 @pytest.fixture(scope="module", params=["cnn", "mixer", "mlp1", "mlp2", "resnet"])
 def trained(request, tmp_path_factory):
-    """One run per network with the reference backend, and its logits of lane 1."""
+    """One run per network with the reference backend, and the logits of lane 1 and of the prior."""
     options = {
         "cnn": tiny.OPTIONS,
         "mixer": MIXER["options"],
@@ -32,7 +32,7 @@ def trained(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     trainer = tiny.run(folder, network=request.param, options=options, lanes=tiny.lanes(0, 0.5))
     x = trainer.images.batch(trainer.images.test, np.arange(30))
-    logits = reference.forward(trainer.state.lanes, x)[1]
+    logits = reference.forward(trainer.state.lanes, x)[1], reference.forward(trainer.state.prior, x)
     return folder, trainer.data.x_test / 255, logits
 
 
@@ -45,18 +45,21 @@ def test_a_plain_module(trained):
     import torch
 
     folder, images, logits = trained
-    module = imlp.load(folder, lane=1)
-    assert isinstance(module, torch.nn.Module)
-    parts = {type(part).__module__.partition(".")[0] for part in module.modules()}
-    assert parts <= {"torch", "builtins"}
-    with torch.inference_mode():
-        np.testing.assert_allclose(module(torch.tensor(images)).numpy(), logits, atol=1e-10)
+    for lane, expected in zip((1, "prior"), logits, strict=True):
+        module = imlp.load(folder, lane)
+        assert isinstance(module, torch.nn.Module)
+        parts = {type(part).__module__.partition(".")[0] for part in module.modules()}
+        assert parts <= {"torch", "builtins"}
+        with torch.inference_mode():
+            np.testing.assert_allclose(module(torch.tensor(images)).numpy(), expected, atol=1e-10)
+    with pytest.raises(ConfigError, match="give a lane's number, or prior"):
+        imlp.load(folder, "first")
 
 
 def test_a_program_that_needs_nothing_of_ours(trained, tmp_path):
     """Loaded and run by a process in which imlp cannot be imported."""
     needs("accel")
-    folder, images, logits = trained
+    folder, images, (logits, _) = trained
     assert run(folder, "--lane", 1, "--format", "torch", "--out", tmp_path / "m.pt2").exit_code == 0
     np.save(tmp_path / "x.npy", images)
     code = (
@@ -71,7 +74,7 @@ def test_a_program_that_needs_nothing_of_ours(trained, tmp_path):
 
 @pytest.mark.parametrize("format", ["safetensors", "npz"])
 def test_arrays(trained, format, tmp_path):
-    folder, images, logits = trained
+    folder, images, (logits, _) = trained
     path = tmp_path / f"m.{format}"
     assert run(folder, "--lane", 1, "--format", format, "--out", path).exit_code == 0
     arrays = load_file(path) if format == "safetensors" else dict(np.load(path))
@@ -88,7 +91,7 @@ def test_onnx(trained, tmp_path):
     needs("onnx")
     import onnxruntime
 
-    folder, images, logits = trained
+    folder, images, (logits, _) = trained
     result = run(folder, "--lane", 1, "--format", "onnx", "--out", tmp_path / "m.onnx")
     assert result.exit_code == 0, result.output
     session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
@@ -142,6 +145,9 @@ def test_what_names_no_folder_is_refused(run):
         lambda arrays, state: arrays.pop("lanes/head.bias") is arrays.pop("prior/head.bias"),
         lambda arrays, state: arrays.update({name: a[..., :1] for name, a in arrays.items() if "conv2.weight" in name}),
         lambda arrays, state: arrays.update({name: a.astype(int) for name, a in arrays.items() if ".weight" in name}),
+        lambda arrays, state: arrays.update({name: a * np.nan for name, a in arrays.items() if "conv2.weight" in name}),
+        lambda arrays, state: arrays.update({name: a * np.nan for name, a in arrays.items() if "step" in name}),
+        lambda arrays, state: arrays.update({name: a.reshape(1) for name, a in arrays.items() if "step" in name}),
         lambda arrays, state: state.pop("mean"),
         lambda arrays, state: state.update(active=[0, 7]),
     ],

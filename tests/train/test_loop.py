@@ -173,7 +173,7 @@ def test_cadence_in_steps_counts_over_epochs(tmp_path):
 
     class Watching(Callback):
         def started(self, trainer):
-            original = trainer.interpolation.moves
+            original = trainer.interpolation.after_step
 
             def moves(*arguments):
                 found = original(*arguments)
@@ -181,7 +181,7 @@ def test_cadence_in_steps_counts_over_epochs(tmp_path):
                     interpolated.append(trainer.state.epoch * trainer.steps + trainer.state.step + 1)
                 return found
 
-            trainer.interpolation.moves = moves
+            trainer.interpolation.after_step = moves
 
     tiny.run(tmp_path, Watching(), lanes=tiny.lanes((0.5, {"every": "3"})))
     assert interpolated == [3, 6, 9, 12]

@@ -15,13 +15,18 @@ from torch import nn
 from typer.testing import CliRunner
 
 import imlp
+from imlp import accel
+from imlp.accel.precision import products_in
 from imlp.cli import app
 from imlp.errors import ConfigError, ModuleError
 from imlp.nn import Dense
+from imlp.report.matrices import matrices
+from imlp.study.scores import arms_of
 from imlp.train import checkpoint, prepare
 from imlp.train.callbacks import Callback
 from imlp.train.loop import Interrupted, Trainer
 from imlp.train.run_folder import RunFolder
+from imlp.train.run_reader import find_runs
 
 needs("accel")
 
@@ -119,6 +124,36 @@ def test_a_run_that_was_stopped_ends_with_the_same_bits(name, steps, tmp_path):
     assert not any("places" in key for key in arrays)
 
 
+def test_products_in_bfloat16_are_those_of_autocast(tmp_path):
+    """In the linear layers of the dense form, also when a run is resumed; the prior stays as it is."""
+    more = {"products": "bfloat16", "lanes": tiny.lanes(0.3, every="step")}
+    network = Trainer(tiny.config(**settings("cnn", **more)), tiny.data(), tmp_path / "made").network
+    x, y = torch.randn(16, 64), torch.arange(16) % 3
+    for dense in (True, False):
+        model = accel.init(network, dense=dense, seed=0)
+        leaves = {name: own.clone().requires_grad_() for name, own in model.parameters.items()}
+        with torch.autocast("cpu", torch.bfloat16):
+            logits = torch.func.functional_call(network.skeletons[dense], leaves, x.view(-1, 1, 8, 8))
+        expected = nn.functional.cross_entropy(logits.float(), y)
+        theirs = dict(zip(leaves, torch.autograd.grad(expected, list(leaves.values())), strict=True))
+        exact, exact_grads = accel.loss_and_grads(model, x, y)
+        with products_in("bfloat16"):
+            loss, grads = accel.loss_and_grads(model, x, y)
+        assert (loss == exact) == (not dense)
+        assert float(loss) == pytest.approx(float(expected.detach()), rel=5e-3)
+        for name, own in grads.items():
+            assert own.dtype == torch.float32
+            assert torch.equal(own, exact_grads[name]) == (not dense), name
+            if dense:  # bfloat16 has 8 bits: steps of 0.4 per cent
+                assert (own - theirs[name]).norm() < 0.03 * exact_grads[name].norm(), name
+
+    tiny.run(tmp_path / "whole", **settings("vit", **more))
+    with pytest.raises(Interrupted):
+        tiny.run(tmp_path / "stopped", tiny.StopAt(5), **settings("vit", **more))
+    tiny.run(tmp_path / "stopped", resume=True, **settings("vit", **more))
+    tiny.assert_same_outcome(tmp_path / "whole", tmp_path / "stopped")
+
+
 def test_kill_9_and_the_same_bits_in_the_end(tmp_path):
     data = tiny.save_npz(tmp_path / "bars.npz")
 
@@ -150,25 +185,33 @@ def test_a_lane_does_not_depend_on_the_lanes_beside_it(name, tmp_path):
     assert alone.state.rows[-1]["test_loss"] == together.state.rows[-2]["test_loss"]
 
 
-def test_the_first_steps_are_those_of_plain_pytorch(tmp_path):
-    """Prior and alpha 1 after every step, against the user's own loop with `torch.optim.Adam` and `imlp.nn`."""
+RECIPE = {"optimizer": "sgd", "nesterov": True, "weight_decay": 0.1, "clip": 0.1, "mixup": 0.8, "label_smoothing": 0.3}
+
+
+@pytest.mark.parametrize("recipe", [{}, RECIPE], ids=["adam", "sgd"])
+def test_the_first_steps_are_those_of_plain_pytorch(recipe, tmp_path):
+    """Prior and alpha 1 after every step, against the user's own loop with `torch.optim` and `imlp.nn`."""
     import imlp.nn
 
     lanes = tiny.lanes((0.4, {"every": "step"}))
     options = {"dropout": 0.0}
     trainer = Trainer(
-        tiny.config(**settings("batchnorm", dtype="float64", lanes=lanes, options=options)), tiny.data(), tmp_path
+        tiny.config(**settings("batchnorm", dtype="float64", lanes=lanes, options=options, **recipe)),
+        tiny.data(),
+        tmp_path,
     )
     trainer.state = trainer.states.new()
     trainer.place_images()
     prior = trainer.network.made(seed=0, dense=False).double()
-    model = imlp.nn.densify(trainer.network.made(seed=0, dense=True).double(), (1, 8, 8))
+    model = imlp.nn.densify(trainer.network.made(seed=0, dense=True).double(), (1, 8, 8), init="random")
     model.load_state_dict(
         {name: stack[0] for name, stack in trainer.state.lanes.numbers.items() if name != "imlp.seed"}
     )
     for name, parameter in prior.named_parameters():
         assert torch.equal(parameter, trainer.state.prior.parameters[name])
-    optimizers = [torch.optim.Adam(network.parameters(), lr=3e-3) for network in (prior, model)]
+    given = {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1} if recipe else {}
+    kind = torch.optim.SGD if recipe else torch.optim.Adam
+    optimizers = [kind(network.parameters(), lr=3e-3, **given) for network in (prior, model)]
     knob = imlp.nn.Interpolation(model, prior, 0.4)
     for step in range(6):
         rows = np.arange(20 * step, 20 * step + 20) % 72
@@ -178,6 +221,7 @@ def test_the_first_steps_are_those_of_plain_pytorch(tmp_path):
         for network, optimizer in zip((prior, model), optimizers, strict=True):
             optimizer.zero_grad()
             nn.functional.cross_entropy(network(x.view(-1, 1, 8, 8)), y).backward()
+            nn.utils.clip_grad_norm_(network.parameters(), 0.1 if recipe else float("inf"))
             optimizer.step()
         knob.step()
     for module, numbers in ((prior, trainer.state.prior.numbers), (model, trainer.state.lanes.numbers)):
@@ -309,6 +353,32 @@ def test_only_some_layers_become_dense(tmp_path):
     assert set(trainer.state.rows[-1]["bias"]) == {"conv1", "head"}
 
 
+def test_a_pooling_becomes_dense_and_is_a_prior_that_is_not_trained(tmp_path):
+    lanes = [*tiny.lanes((1, {"every": "step"})), {"coupling": "relax", "relax_after": 1}, {"coupling": "pathway"}]
+    chosen = settings("pooled", lanes=lanes, densify="0,1", epochs=2)
+    whole = tiny.run(tmp_path / "whole", **chosen)
+    W = imlp.nn.matrix(nn.AvgPool2d(2), (3, 8, 8))
+    torch.testing.assert_close(whole.state.lanes.parameters["1.weight"][0], W)
+    rows = [row for row in whole.state.rows if row["lane"] == 0]
+    assert rows[-1]["bias"]["1"]["distance"] < 1e-6
+    assert whole.network.n_parameters(dense=False) == 30 + 147
+    with pytest.raises(Interrupted):
+        tiny.run(tmp_path / "stopped", tiny.StopAt(5), **chosen)
+    tiny.run(tmp_path / "stopped", **chosen, resume=True)
+    tiny.assert_same_outcome(tmp_path / "whole", tmp_path / "stopped")
+    imlp.load(tmp_path / "whole", "prior", network=chosen["network"])
+    shown = matrices(arms_of(find_runs([tmp_path / "whole"]))[0]).corners["pooled (the prior)"]
+    np.testing.assert_array_equal(shown, W[: len(shown), : shown.shape[1]])
+
+
+def test_a_convolution_of_one_dimension_is_shown(tmp_path):
+    file = tmp_path / "mine.py"
+    layers = "nn.Flatten(2), nn.Conv1d(1, 2, 3), nn.Conv1d(2, 2, 3), nn.Flatten(), nn.Linear(120, 3)"
+    file.write_text(f"from torch import nn\ndef mine():\n    return nn.Sequential({layers})\n")
+    tiny.run(tmp_path / "run", **settings("pooled", network=f"{file}:mine", epochs=1))
+    assert "mine (the prior)" in matrices(arms_of(find_runs([tmp_path / "run"]))[0]).corners
+
+
 def test_a_network_of_torchvision_resumes_to_the_same_bits(tmp_path):
     options = {"network": "torchvision.models:squeezenet1_1", "options": {}, "data": "shapes", "train_size": 24}
     options |= {"test_size": 12, "epochs": 2, "batch": 8, "backend": "accel", "densify": "features.1*"}
@@ -333,11 +403,6 @@ def test_a_network_of_torchvision_resumes_to_the_same_bits(tmp_path):
         ({"network": "cnn", "densify": "conv1"}, ConfigError, "densify is 'conv1'; it is for PyTorch models"),
         ({"options": {"classes": 2}}, ConfigError, "has 2 outputs, but the data have 3 classes; give it as many"),
         ({"options": {"depth": 2}}, ModuleError, "cannot be made with .*unexpected keyword argument 'depth'"),
-        (
-            {"products": "bfloat16", "dtype": "float32"},
-            ConfigError,
-            "products is bfloat16 with a PyTorch model; leave it out",
-        ),
         ({"densify": "nothing"}, ModuleError, "layers has nothing, which is none of the layers"),
         ({"lanes": tiny.lanes("conv9=0.5")}, ValueError, "unknown layer or kind in alpha: 'conv9'"),
     ],

@@ -58,7 +58,7 @@ def broken(image, classes):
 @pytest.fixture(autouse=True)
 def nothing_named(monkeypatch):
     monkeypatch.setattr(plugins, "_named", {})
-    monkeypatch.setattr(plugins, "_sent", {})
+    monkeypatch.setattr(plugins, "_texts", {})
 
 
 @pytest.fixture

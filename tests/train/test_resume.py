@@ -113,7 +113,7 @@ def test_with_its_moments_a_run_can_be_given_more_epochs(backend, tmp_path):
 def test_without_its_moments_it_says_what_is_missing(tmp_path):
     tiny.run(tmp_path, lanes=tiny.MANY_LANES[:1])
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    missing = r"ended after 3 epochs and kept its weights, not Adam's moments; .* --again; with --keep-moments"
+    missing = r"ended after 3 epochs and kept its weights, not the optimizer's state; .* --again; with --keep-moments"
     with pytest.raises(RunError, match=missing):
         tiny.run(tmp_path, lanes=tiny.MANY_LANES[:1], epochs=4, resume=True)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
@@ -172,6 +172,24 @@ def test_when_no_checkpoint_is_whole_it_says_so(tmp_path):
         path.write_bytes(b"")
     with pytest.raises(RunError, match=r"no checkpoint in .* is whole; start the run again: with --again"):
         tiny.run(tmp_path, lanes=tiny.MANY_LANES, resume=True)
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"rows": None}, {"rows": [1]}, {"stopped": {"a": 1}}, {"times": -1}, {"losses": None}, {"losses": "x"},
+        {"losses": [0.0]}, {"active": []}, {"active": [0]},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_state_forged_under_a_valid_checksum_is_refused(forged, tmp_path):
+    with pytest.raises(Interrupted):
+        tiny.run(tmp_path, tiny.StopAt(3), lanes=tiny.lanes(0, 0.5))
+    (path,) = checkpoint.found(tmp_path / "checkpoint")
+    arrays, state = checkpoint.read(path)
+    checkpoint.save(path.parent, arrays, state | forged)
+    with pytest.raises(RunError, match=r"is not of this run; train it again|no checkpoint in .* is whole"):
+        tiny.run(tmp_path, lanes=tiny.lanes(0, 0.5), resume=True)
 
 
 # The same from outside, with processes

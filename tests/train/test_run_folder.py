@@ -52,6 +52,9 @@ def test_a_run_is_deleted_by_exact_names_and_nothing_beside_it(folder):
     RunFolder(folder).delete_partial_files()
     files = {path.relative_to(folder).as_posix() for path in folder.rglob("*.part")}
     assert files == {name for name in THEIRS if name.endswith(".part")}
+    RunFolder(folder).delete_checkpoints()
+    left = {f"checkpoint/{path.name}" for path in (folder / "checkpoint").iterdir()}
+    assert left == {name for name in THEIRS if name.startswith("checkpoint/")}
     RunFolder(folder).delete()
     assert {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} == {*THEIRS, ".lock"}
     assert not any(path.name.startswith("stopped-lane") for path in folder.iterdir() if path.name[-1].isdigit())
@@ -95,11 +98,10 @@ def test_what_is_not_a_run_is_not_deleted(tmp_path):
 
 def test_it_says_how_far_a_run_has_come(folder, tmp_path):
     new = RunFolder(tmp_path / "new")
-    assert (new.has_begun, new.is_finished) == (False, False)
+    assert (new.checkpoints(), new.is_finished) == ([], False)
     done = RunFolder(folder)
-    assert (done.has_begun, done.is_finished) == (True, True)
+    assert (len(done.checkpoints()), done.is_finished) == (1, True)
     done.result.unlink()
-    assert (done.has_begun, done.is_finished) == (True, False)
     done.delete_checkpoints()
-    assert not done.has_begun
+    assert (done.checkpoints(), done.is_finished) == ([], False)
     assert RunFolder.find(tmp_path) == RunFolder.find(tmp_path, "*") == [folder]
