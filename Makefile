@@ -2,12 +2,13 @@
 PYTHON ?= python3
 BIN := .venv/bin
 # what the tests must find; CI adds a browser: make test ALSO=chromium
-REQUIRE := accel,cupy,nvrtc,cc,g++,onnx,optuna,ray,sphinx,tensorboard
+REQUIRE := accel,cupy,nvrtc,cc,g++,lightning,onnx,optuna,ray,sphinx,tensorboard,timm,transformers
 
-.PHONY: demo test test-fast test-bits test-gpu lint docs notebooks clean
+.PHONY: coverage demo test test-fast test-bits test-gpu lint docs notebooks clean
 
 demo: .venv/demo.installed
 	$(BIN)/python cli.py train --config examples/demo.toml --resume --out runs/demo
+	$(BIN)/python cli.py explore --out runs/demo/explore.html
 	$(BIN)/python cli.py report runs/demo --out runs/demo/demo.html
 
 test: .venv/test.installed
@@ -18,6 +19,10 @@ test-fast: .venv/test.installed
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 tests/test_spec.py tests/reference tests/accel/test_lanes.py \
 	  tests/parity/test_verbs.py tests/parity/test_meter.py tests/parity/test_network_parity.py tests/nn/test_dense.py \
 	  tests/nn/test_densify.py tests/train/test_loop.py
+
+# the whole suite, and which lines it runs; what runs in processes that tests start does not count
+coverage: .venv/test.installed
+	IMLP_REQUIRE=$(REQUIRE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --cov
 
 # the tests that compare bits, as other processors would round: each setting limits the vector units that are used
 SETTINGS := MKL_CBWR=COMPATIBLE MKL_CBWR=AVX2 MKL_CBWR=AVX2,STRICT ATEN_CPU_CAPABILITY=default

@@ -107,7 +107,7 @@ def child(way: str, model: str, size: int) -> None:
 
 
 def building(model: str, size: int, repeats: int, title: str, floor: int) -> None:
-    """Time and peak memory of building all matrices, each way in a process of its own, in turns."""
+    """Time and peak memory of building all matrices, each way in a separate process, in turns."""
     found: dict[str, list[dict[str, float]]] = {way: [] for way in WAYS}
     for _ in range(repeats):
         for way in WAYS:

@@ -6,7 +6,8 @@ Run: python benchmarks/step.py [--network cnn] [--batch 128] [--threads 2] [--re
 (a) torch.nn: the same network from `nn.Conv2d`, `nn.Linear`, `nn.LayerNorm`, `nn.GELU`, with default and fused Adam.
 (b) floor: the products `x W^T`, `dy^T x` and `dy W` of every dense layer (without the gradient at the images) and
     nothing else: no bias, norm, activation or optimizer. "in place" writes the results to existing memory; "fresh"
-    allocates memory, as autograd does. "bfloat16" is a step with the products of dense layers in bfloat16.
+    allocates memory, as autograd does. "bfloat16" is a step with the products of dense layers in bfloat16, "module" one
+    of the dense form of the network in `torch.nn`, as the trainer takes PyTorch models.
 (c) lanes: each lane is computed as if it were alone, so its bits cannot depend on the other lanes. The products alone
     show what this costs: one by one, as imlp computes them, and joined (one product for the first layer, `bmm` for the
     others).
@@ -24,7 +25,7 @@ import statistics
 import time
 from collections.abc import Callable
 from math import prod
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -44,6 +45,7 @@ from imlp.model import Model
 from imlp.model.mixing import move_lane, prepare
 from imlp.networks import Layer, Network, Norm
 from imlp.optimizers import ADAM
+from imlp.train.modules import ModuleNetwork
 
 Step = Callable[[], object]
 Mixed = Callable[[], tuple[float, float]]
@@ -89,6 +91,11 @@ def our_step(network: Network, dense: bool, lanes: int | None, x: Tensor, y: Ten
     return step
 
 
+def as_module(network: Network) -> Any:
+    """The prior in `torch.nn` as the trainer takes it, which makes its dense form."""
+    return ModuleNetwork("plain", network.image, lambda seed: plain(network, dense=False)[1:], ())
+
+
 def mixed_step(network: Network, lanes: int, x: Tensor, y: Tensor, name: str, *, at_once: bool) -> Mixed:
     """A step of all lanes with mixing; it returns the seconds that the mixing took, and those of everything else."""
     model = accel.init(network, dense=True, seed=0, lanes=lanes, device=x.device)
@@ -114,7 +121,7 @@ def mixed_step(network: Network, lanes: int, x: Tensor, y: Tensor, name: str, *,
         prepare(model, prior, moves)
         model.keep_state(ADAM, torch.zeros_like)
         lanes = one_by_one(model)
-        backwards = [_loss_and_backward(lane, x, y, reuse=True)[1] for lane in lanes]
+        backwards = [_loss_and_backward(lane, x, y, keep=True, reuse=True)[1] for lane in lanes]
         for index, (lane, backward) in enumerate(zip(lanes, backwards, strict=True)):
 
             def receive(grads: dict[str, Tensor], lane: Model = lane, index: int = index) -> None:
@@ -216,6 +223,7 @@ def main(
     torch.set_num_threads(threads)
     print_machine()
     made, rng = networks.make(network), np.random.default_rng(0)
+    module = as_module(made)
     x = torch.from_numpy(rng.normal(size=(batch, prod(made.image)))).float().to(device)
     y = torch.from_numpy(rng.integers(0, made.classes, batch)).to(device)
     groups: list[tuple[dict[str, Step], list[tuple[str, str]]]] = [
@@ -231,6 +239,8 @@ def main(
                 "dense, torch.nn, fused": plain_step(made, True, x, y, fused=True),
                 "dense, imlp": our_step(made, True, None, x, y),
                 "dense, imlp, bfloat16": our_step(made, True, None, x, y, products="bfloat16"),
+                "dense module": our_step(module, True, None, x, y),
+                "dense module, bfloat16": our_step(module, True, None, x, y, products="bfloat16"),
             },
             [
                 *(
@@ -239,6 +249,7 @@ def main(
                     for name in ("dense, torch.nn", "dense, torch.nn, fused", "dense, imlp")
                 ),
                 ("dense, imlp, bfloat16", "dense, imlp"),
+                ("dense module, bfloat16", "dense module"),
             ],
         ),
         (

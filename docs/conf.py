@@ -1,7 +1,9 @@
 """How Sphinx builds these pages: `make docs`. Nothing is fetched, neither by the build nor by the pages."""
 
+import json
 import re
 import sys
+from base64 import b64decode
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 import figures  # noqa: E402
 
 import imlp  # noqa: E402
+from imlp.look import explore  # noqa: E402
 
 project = "imlp"
 author = "the authors of imlp"
@@ -21,8 +24,9 @@ release = imlp.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "figures/extra"]
 html_theme = "furo"
+html_extra_path = ["figures/extra"]
 html_title = f"imlp {release}"
 html_show_copyright = False
 html_show_sphinx = False
@@ -40,7 +44,7 @@ nitpick_ignore_regex = [
     (
         "py:class",
         r"(Any|Array|Image|Path|Tensor|Watch|Task|Outcome|optional|"
-        r".*\.(Alpha|Arm|Backend|Branching|Coupling|Mixing|Optimizer|Replacing|Callback|Dataset|Memory|Model|Row|Draw|Schedule"
+        r".*\.(Alpha|Arm|Backend|Branching|Coupling|LearningRate|Line|Mixing|Optimizer|Replacing|Callback|Dataset|Memory|Model|Refused|Row|Draw|Schedule"
         r"|SearchOutcome|ExperimentOutcome))",
     ),
 ]
@@ -48,8 +52,28 @@ nitpick_ignore_regex = [
 
 def setup(app: Any) -> None:
     figures.draw(HERE / "figures")
+    (HERE / "figures" / "extra").mkdir(exist_ok=True)
+    (HERE / "figures" / "extra" / "explore-page.html").write_text(explore.page())
+    for path in sorted(HERE.glob("../notebooks/*.ipynb")):
+        _render(path, HERE / "figures")
     app.add_html_math_renderer("mathml", (_inline_math, None), (_block_math, None))
     app.connect("autodoc-process-docstring", _as_rest)
+
+
+def _render(notebook: Path, folder: Path) -> None:
+    """A notebook as a page: its text and code, and the output that is kept in it."""
+    parts = []
+    for n, cell in enumerate(json.loads(notebook.read_text())["cells"]):
+        source = "".join(cell["source"])
+        parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+        for k, output in enumerate(cell.get("outputs", [])):
+            if picture := output.get("data", {}).get("image/png"):
+                name = f"{notebook.stem}-{n}-{k}.png"
+                (folder / name).write_bytes(b64decode(picture))
+                parts.append(f"![drawn by the code above]({name})")
+            else:
+                parts.append(f"```text\n{''.join(output.get('text') or output['data']['text/plain'])}\n```")
+    (folder / f"{notebook.stem}.md").write_text("\n\n".join(parts))
 
 
 def _inline_math(writer: Any, node: nodes.math) -> None:

@@ -65,7 +65,7 @@ def main() -> None:
     torch.manual_seed(0)
     train, test, classes = loaders(given.data, given.images)
     prior = Network(classes)
-    model = imlp.nn.densify(prior, (3, 32, 32))
+    model = imlp.nn.densify(prior, (3, 32, 32), init="random")
     knob = imlp.nn.Interpolation(model, prior, alpha=given.alpha, steps=given.epochs * len(train))
     slow, fast = (torch.optim.Adam(network.parameters(), lr=1e-3) for network in (prior, model))
 

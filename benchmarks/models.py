@@ -1,0 +1,201 @@
+"""Other people's models made dense, one after the other: docs/models.md.
+
+Run: python benchmarks/models.py [--models FILE] [--only resnet] [--limit-mb 1600] [--out docs/models.md]
+
+Each model is made with random weights and given to `densify` with `skip="refused"`. If its matrices exceed the limit,
+what the refusal proposes to leave out is left out. Then each layer, and the whole output, is compared with the model's
+own on random images. A model has a process of its own; those of packages that are missing are named and left out.
+
+Must show: at least 90 % of the models are made dense with at most one refusal each.
+"""
+
+import json
+import multiprocessing
+import resource
+import time
+from collections import Counter
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import version
+from inspect import signature
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from measure import console, run
+from torch import nn
+
+import imlp.nn
+from imlp.errors import ImlpError
+from imlp.files import whole_file
+from imlp.machine import facts_of_this_machine
+
+LIST = Path(__file__).with_name("models.txt")
+PACKAGES = {"timm": "timm", "tv": "torchvision"}
+TOO_LARGE = "too large"
+HEAD = (
+    "model",
+    "image",
+    "dense layers",
+    "left out",
+    "numbers",
+    "MB",
+    "peak, MB",
+    "CPU seconds",
+    "largest error",
+    "why",
+)
+HEADER = """# Models of timm and torchvision
+
+**{right} of {rows} models are made dense with at most one refusal each: {layers:,} layers. No layer and no whole model
+differs from the original by more than {worst:.0e} of its largest number.**
+
+`densify(model, (3, size, size), skip="refused")`, with random weights in float32 and a limit on all matrices of
+{limit_mb:,} MB: where they would exceed it, the layers that the refusal proposes are left out. A layer that is left out
+stays as it is. The seconds are those of one core in `densify`, its check included.
+"""
+
+
+@dataclass
+class Row:
+    """What became of a model."""
+
+    package: str
+    model: str
+    image: int
+    refusals: int = 0
+    layers: int = 0
+    numbers: int = 0
+    seconds: float = 0.0
+    error: float = 0.0
+    peak_mb: int = 0
+    left: tuple[tuple[str, int], ...] = ()  # reason, layers
+    problem: str = ""
+
+    @property
+    def is_right(self) -> bool:
+        return not self.problem and self.refusals <= 1
+
+    def cells(self) -> list[str]:
+        """One number in each, for a table."""
+        if self.problem:
+            return [f"`{self.model}`", str(self.image), *[""] * (len(HEAD) - 3), self.problem]
+        why = "; ".join(f"{reason} ({n})" for reason, n in self.left)
+        counts = [self.layers, sum(n for _, n in self.left), self.numbers, round(4 * self.numbers / 1e6), self.peak_mb]
+        measured = [f"{self.seconds:.1f}", f"{self.error:.0e}"]
+        return [f"`{self.model}`", str(self.image), *(f"{n:,}" for n in counts), *measured, why]
+
+
+def listed(path: Path) -> list[tuple[str, str, int, dict[str, Any]]]:
+    """Package, name, image size and options of each model."""
+    lines = [line.split(maxsplit=3) for line in path.read_text().splitlines() if line and not line.startswith("#")]
+    return [(own[0], own[1], int(own[2]), json.loads(own[3]) if len(own) > 3 else {}) for own in lines]
+
+
+def made(package: str, name: str, size: int, options: dict[str, Any]) -> nn.Module:
+    """The model with random weights, for images of this size where it has to be told."""
+    torch.manual_seed(0)
+    if package == "timm":
+        create = import_module("timm").create_model
+        try:
+            return create(name, img_size=size, **options).eval()
+        except TypeError:  # takes any size
+            return create(name, **options).eval()
+    models = import_module("torchvision.models")
+    takes = signature(models.get_model_builder(name)).parameters
+    none = {key: None for key in ("weights", "weights_backbone") if key in takes}
+    return models.get_model(name, **none, **options).eval()
+
+
+def measured(package: str, name: str, size: int, options: dict[str, Any], limit: int) -> Row:
+    """One model, made dense and compared."""
+    row = Row(package, name, size)
+    try:
+        prior, image, layers, left = made(package, name, size, options), (3, size, size), None, dict[str, str]()
+        begin = time.process_time()
+        try:
+            dense = imlp.nn.densify(prior, image, skip="refused", limit=limit)
+        except imlp.nn.TooLargeError as error:
+            row.refusals, layers = 1, [f"!{layer}" for layer in error.left_out]
+            left = dict.fromkeys(error.left_out, TOO_LARGE)
+            dense = imlp.nn.densify(prior, image, layers=layers, skip="refused", limit=limit)
+        row.seconds = time.process_time() - begin
+        matrices = [own for own in dense.modules() if isinstance(own, imlp.nn.Dense)]
+        row.layers, row.numbers = len(matrices), sum(p.numel() for own in matrices for p in own.parameters())
+        images = torch.randn(2, *image, generator=torch.Generator().manual_seed(0))
+        row.error = max(own["error"] for own in imlp.nn.verify(dense, prior, images).values())
+        reasons = (*left.values(), *(dense.left_structured[name] for name in dense.left_structured))  # type: ignore
+        row.left = tuple(Counter(reasons).most_common())
+    except ImlpError as error:
+        row.problem = " ".join(str(error).split())[:300]
+    row.peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    return row
+
+
+def _in_a_process(given: tuple[Any, ...]) -> Row:
+    """The packages are imported once, and the memory of a model is given back."""
+    receive, send = multiprocessing.Pipe(duplex=False)
+    child = multiprocessing.get_context("fork").Process(target=lambda: send.send(measured(*given)))
+    child.start()
+    send.close()
+    try:
+        row: Row = receive.recv()
+    except EOFError:
+        row = Row(*given[:3], problem="its process died")
+    child.join()
+    return row
+
+
+def page(rows: list[Row], missing: list[str], command: str, limit_mb: int) -> str:
+    """docs/models.md."""
+    right, layers = [row for row in rows if row.is_right], sum(row.layers for row in rows)
+    worst = max((row.error for row in rows), default=0.0)
+    facts = {name: value for name, value in facts_of_this_machine().items() if name != "because"}
+    facts |= {name: version(name) for name in PACKAGES.values() if name not in missing}
+    lines = [HEADER.format(right=len(right), rows=len(rows), layers=layers, worst=worst, limit_mb=limit_mb)]
+    tried = {(row.package, row.model, row.image) for row in rows}
+    if others := [
+        f"`{name}` ({size})" for package, name, size, _ in listed(LIST) if (package, name, size) not in tried
+    ]:
+        lines += [f"In `benchmarks/models.txt`, and not tried here: {', '.join(others)}.", ""]
+    for package, title in PACKAGES.items():
+        own = [row for row in rows if row.package == package]
+        if own:
+            lines += [f"## {title}", "", f"| {' | '.join(HEAD)} |", f"|{'---|' * len(HEAD)}"]
+            lines += [*(f"| {' | '.join(row.cells())} |" for row in own), ""]
+    lines += [f"{name} is not installed: its models are missing here." for name in missing]
+    lines += [f"`{command}`: {', '.join(f'{name} {value}' for name, value in facts.items())}."]
+    return "\n".join(lines) + "\n"
+
+
+def main(
+    models: Annotated[Path, typer.Option(help="The list.")] = LIST,
+    only: Annotated[str, typer.Option(help="Those with this in their name.")] = "",
+    limit_mb: Annotated[int, typer.Option(help="Of all matrices of a model.")] = 1600,
+    out: Annotated[Path | None, typer.Option(help="Write the page.")] = None,
+) -> None:
+    missing, rows = [], []
+    for name in PACKAGES.values():
+        try:
+            import_module(name)
+        except ImportError:
+            missing.append(name)
+            console.print(f"{name} is not installed: its models are left out")
+    command = f"python benchmarks/models.py --limit-mb {limit_mb}" + (f" --only {only}" if only else "")
+    for package, name, size, options in listed(models):
+        if only in name and PACKAGES[package] not in missing:
+            row = _in_a_process((package, name, size, options, limit_mb * 10**6))
+            rows.append(row)
+            console.print(" | ".join((package, *row.cells())), soft_wrap=True)
+            if out is not None:  # so far
+                with whole_file(out) as partial:
+                    partial.write_text(page(rows, missing, command, limit_mb))
+    right = sum(row.is_right for row in rows)
+    console.print(f"{right} of {len(rows)} with at most one refusal")
+    if right < 0.9 * len(rows):
+        raise typer.Exit(1)
+
+
+if __name__ == "__main__":
+    run(main)
