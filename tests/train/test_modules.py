@@ -128,7 +128,7 @@ def test_products_in_bfloat16_are_those_of_autocast(tmp_path):
     """In the linear layers of the dense form, also when a run is resumed; the prior stays as it is."""
     more = {"products": "bfloat16", "lanes": tiny.lanes(0.3, every="step")}
     network = Trainer(tiny.config(**settings("cnn", **more)), tiny.data(), tmp_path / "made").network
-    x, y = torch.randn(16, 64), torch.arange(16) % 3
+    x, y = torch.randn(16, 64, generator=torch.Generator().manual_seed(0)), torch.arange(16) % 3
     for dense in (True, False):
         model = accel.init(network, dense=dense, seed=0)
         leaves = {name: own.clone().requires_grad_() for name, own in model.parameters.items()}
@@ -144,8 +144,12 @@ def test_products_in_bfloat16_are_those_of_autocast(tmp_path):
         for name, own in grads.items():
             assert own.dtype == torch.float32
             assert torch.equal(own, exact_grads[name]) == (not dense), name
-            if dense:  # bfloat16 has 8 bits: steps of 0.4 per cent
-                assert (own - theirs[name]).norm() < 0.03 * exact_grads[name].norm(), name
+        if dense:  # bfloat16 has 8 bits; the whole gradient, since that of one bias may almost cancel out
+            difference, size = (
+                torch.cat([of[name].flatten() for name in grads]).norm()
+                for of in ({name: grads[name] - theirs[name] for name in grads}, exact_grads)
+            )
+            assert difference < 0.03 * size
 
     tiny.run(tmp_path / "whole", **settings("vit", **more))
     with pytest.raises(Interrupted):
