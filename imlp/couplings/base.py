@@ -90,7 +90,7 @@ def named_class(outside: Outside) -> type[Coupling]:
 class Mixing(Coupling):
     """It has an alpha. Both methods return what they were given, changed in place or not."""
 
-    takes = ("alpha", "every", "layers", "biases", "head", "moments")
+    takes = ("alpha", "every", "layers", "biases", "head", "moments", "align")
     knobs: ClassVar[tuple[str, ...]] = ("alpha",)  # what the methods are given as their last arguments
     every: ClassVar[str] = "step"  # how often, unless a lane says so: the paper's numbers require every step
     word: ClassVar[str | None] = None  # what a table says beside alpha; None: its name

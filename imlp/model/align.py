@@ -81,7 +81,10 @@ def hidden(operations: Sequence[Operation]) -> Iterator[tuple[Layer, list[Norm],
 
 
 def align_(backend: Any, model: Model, prior: Model) -> dict[str, np.ndarray]:
-    """Put the hidden units of an I-MLP into the order that is nearest to its prior's, in place; that order by layer."""
+    """Put the hidden units of an I-MLP into the order that is nearest to its prior's, in place; that order by layer.
+
+    What the optimizer keeps for them moves with them.
+    """
     network = model.network
     if network.is_module:
         problem = f"{network.name} is a PyTorch model: which of its units may change places is not known"
@@ -105,8 +108,9 @@ def align_(backend: Any, model: Model, prior: Model) -> dict[str, np.ndarray]:
     to_numpy = backend.to_numpy
     orders = matched([Compared(to_numpy(one), to_numpy(other), units) for one, other, units in arrays if any(units)])
     for name, order in orders.items():
-        for part in (f"{name}.weight", f"{name}.bias", *along[name]):
-            own[part][...] = own[part][order]
-        reader = own[f"{chains[name][1].name}.weight"]
-        reader[...] = reader[:, order]
+        for numbers in (own, *model.state.values()):
+            for part in (f"{name}.weight", f"{name}.bias", *along[name]):
+                numbers[part][...] = numbers[part][order]
+            reader = numbers[f"{chains[name][1].name}.weight"]
+            reader[...] = reader[:, order]
     return orders

@@ -99,7 +99,7 @@ class Config:
     )
     seed: int = setting(0, "Draws the weights, the order of the images, crops and flips.", TRAINING)
     shift: str = setting(
-        "none",
+        "end",
         "The shift meter, how much one pixel changes what is computed: none, end (of the run), epoch (after each).",
         TRAINING,
         changes_result=False,

@@ -15,6 +15,7 @@ from imlp.networks import Network, check_layers
 from imlp.plugins import is_outside, without_place
 
 MOMENTS = ("keep", "zero")
+ALIGN = ("none", "once")
 FORMULAS = "; ".join(f"{name}: {kind.formula}" for name, kind in COUPLINGS.items())
 
 
@@ -43,6 +44,11 @@ class Lane:
     biases: bool = setting(True, "Mix the biases as well.")
     head: bool = setting(False, "Mix the head as well, which the paper does not.")
     moments: str = setting("keep", "Adam's moments (sgd's velocity) of a layer that was mixed: keep, or zero.")
+    align: str = setting(
+        "none",
+        "once: before W is first mixed, put its hidden units into the order nearest to the prior's, which changes "
+        "nothing that it computes. Or none.",
+    )
 
     def __post_init__(self) -> None:
         if not is_outside(self.coupling):
@@ -73,6 +79,10 @@ class Lane:
                 raise ConfigError(problem, "use every = epoch with it")
         if self.moments not in MOMENTS:
             raise ConfigError(f"moments is {self.moments!r:.60}", f"use {' or '.join(MOMENTS)}")
+        if self.align not in ALIGN:
+            raise ConfigError(f"align is {self.align!r:.60}", f"use {' or '.join(ALIGN)}")
+        if self.align == "once" and not self.needs_prior:
+            raise ConfigError(f"align is once, but {self.rule.name} has no prior", "leave --align out")
 
     def _set(self, **values: Any) -> None:
         for name, value in values.items():
@@ -119,6 +129,8 @@ class Lane:
     def identity(self) -> dict[str, Any]:
         """What determines its results: all settings, but not where a coupling's file lies."""
         settings = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        if self.align == "none":  # the first runs on record have no such setting
+            del settings["align"]
         return settings | {"coupling": without_place(self.coupling)}
 
     @property
@@ -181,6 +193,7 @@ class Lane:
         extras = [self.rule.name if self.rule.word is None else self.rule.word] if isinstance(self.rule, Mixing) else []
         extras += [f"{name} {value}" for name, value in self.coupling_options]
         extras += ["moments zeroed"] if self.moments == "zero" else []
+        extras += ["aligned once"] if self.align == "once" else []
         extras += [f"only {' '.join(self.layers)}"] if self.layers else []
         extras += [] if self.biases else ["no biases"]
         return [extra for extra in extras if extra] + (["with head"] if self.head else [])

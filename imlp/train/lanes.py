@@ -32,6 +32,11 @@ class LaneInterpolation:
             found[name] = {layer: alpha for layer, alpha in at.items() if alpha is not None}
         return found
 
+    def first_mixed(self, lane: int) -> int | None:
+        """The first epoch, from 0, in which its alpha moves something."""
+        epochs = range(self.rate.epochs)
+        return next((e for e in epochs if any(any(own.values()) for own in self.alphas(lane, e).values())), None)
+
     def branches_of(self, lanes: Iterable[int]) -> tuple[Branch | None, ...]:
         """How these lanes compute their layers; nothing if each does it as it is."""
         return tuple(self.branches[lane] for lane in lanes) if any(self.branches) else ()

@@ -20,6 +20,7 @@ from imlp.backend import backend as get_backend
 from imlp.data import Dataset
 from imlp.errors import NonFiniteError, RunError
 from imlp.model import not_finite
+from imlp.model.align import align_
 from imlp.train import checkpoint, metrics
 from imlp.train.callbacks import Callback, Row
 from imlp.train.config import Config
@@ -159,6 +160,8 @@ class Trainer:
     def _epoch(self) -> None:
         state, config = self.state, self.config
         begin = time.monotonic()
+        if state.step == 0:
+            self._align()
         order = self.images.order(state.epoch)
         while state.step < self.steps:
             batch = order[state.step * config.batch : (state.step + 1) * config.batch]
@@ -187,6 +190,14 @@ class Trainer:
         if state.epoch == config.epochs or self.saving < QUICK or rested:
             self.save()
         self._tell("epoch_ended", self, rows, seconds)
+
+    def _align(self) -> None:
+        """Order the hidden units of the lanes that ask for it and are first mixed in the epoch that begins."""
+        state = self.state
+        for index, lane in enumerate(state.active):
+            if self.config.lanes[lane].align == "once" and self.interpolation.first_mixed(lane) == state.epoch:
+                assert state.lanes is not None
+                align_(self.backend, state.lanes.lane(index), state.prior)
 
     def step(self, batch: np.ndarray) -> None:
         """One batch for the prior and for all lanes, with the interpolation that is due after it."""

@@ -4,16 +4,19 @@ import json
 
 import numpy as np
 import pytest
+import tiny
+from conftest import needs
 from typer.testing import CliRunner
 
 from imlp import reference
 from imlp.cli import app
+from imlp.errors import ConfigError
 from imlp.model.align import align_
 from imlp.networks import mixer
-from imlp.train.config import Config, from_mapping
+from imlp.train.config import Config, Lane, from_mapping
 from imlp.train.export import trained
 from imlp.train.line import line
-from imlp.train.loop import Trainer
+from imlp.train.loop import Interrupted, Trainer
 from imlp.train.prepare import load_data
 
 SETTINGS = {
@@ -84,3 +87,30 @@ def test_alignment_keeps_the_function_of_a_mixer():
         f"block{n}.{kind}1" for n in (1, 2) for kind in ("token", "channel")
     }
     np.testing.assert_allclose(reference.forward(model, x), before, atol=1e-12)
+
+
+@pytest.mark.parametrize("backend", ["reference", "accel"])
+def test_a_lane_is_aligned_before_it_is_first_mixed(tmp_path, backend):
+    """Its hidden units change places, so it trains as before; only what the prior adds to them differs."""
+    if backend == "accel":
+        needs("accel")
+    lanes = [{"alpha": "once:2:0.5"}, {"alpha": "once:2:0.5", "align": "once"}]
+    config = from_mapping(Config, {**SETTINGS, "backend": backend, "dtype": "float64", "epochs": 3, "lanes": lanes})
+    Trainer(config, load_data(config), tmp_path / "whole").run()
+    with pytest.raises(Interrupted):
+        Trainer(config, load_data(config), tmp_path / "stopped", [tiny.StopAt(4)]).run()
+    Trainer(config, load_data(config), tmp_path / "stopped").run(resume=True)
+    tiny.assert_same_outcome(tmp_path / "whole", tmp_path / "stopped")
+    rows = [json.loads(line) for line in tiny.outcome(tmp_path / "whole")[0].splitlines()]
+    plain, aligned = ([row for row in rows if row["lane"] == lane] for lane in (0, 1))
+    assert plain[0]["test_loss"] == aligned[0]["test_loss"]
+    assert aligned[1]["train_loss"] == pytest.approx(plain[1]["train_loss"], rel=1e-9)
+    assert aligned[1]["bias"]["conv1"]["distance"] != pytest.approx(plain[1]["bias"]["conv1"]["distance"], rel=1e-3)
+    assert config.lanes[1].title.endswith("aligned once")
+
+
+def test_align_is_refused_where_it_means_nothing():
+    for lane in ({"align": "twice"}, {"align": "once", "coupling": "self"}, {"align": "once", "coupling": "pathway"}):
+        with pytest.raises(ConfigError, match="align"):
+            from_mapping(Config, {**SETTINGS, "lanes": [lane]})
+    assert from_mapping(Lane, {"align": "none"}).identity == Lane().identity
