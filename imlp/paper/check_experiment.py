@@ -22,6 +22,9 @@ def check_claim(claim: Mapping[str, Any], arms: Collection[str], budgets: Collec
         typed(hints[known(name, [*parameters][1:], f"setting of the claim {kind}")], value, name)
         if name in ("arm", "larger", "smaller"):
             known(value, arms, "arm")
+        elif name == "arms":
+            for arm in value:
+                known(arm, arms, "arm")
         elif name in NAMING:
             models = value if isinstance(value, list) else [value]
             if not models:

@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from imlp.paper.collapse import DEGREE, Point, collapse
 from imlp.study.outcomes import FAILS, HOLDS, UNKNOWN, Verdict
-from imlp.study.scores import Arm, Score
+from imlp.study.scores import Arm, Score, sample_deviation
 from imlp.study.two_lines import fit_v
 from imlp.train.callbacks import Row
 from imlp.train.config import Lane, from_mapping
@@ -311,6 +312,57 @@ def larger_gain(evidence: Evidence, *, larger: str, smaller: str, alpha: str, ev
     return _all([more, evidence.above(one[1], one[0])]), f"{text}, spread {spread:.2f}{evidence.remark(*one, *two)}"
 
 
+def collapses(evidence: Evidence, *, arms: list[str]) -> tuple[str, str]:
+    """The valleys of arms with other learning rates, at all cadences, are one curve within the spread over seeds.
+
+    It holds if what the best fit leaves is at most the spread of a difference, as a root mean square over all points.
+    """
+    points, variances = [], []
+    for arm in arms:
+        plain, lr, before = evidence.score(arm, Lane(alpha="0")), evidence.arm(arm).config.lr, len(points)
+        for score in evidence.arm(arm).scores:
+            alpha, lane = score.alpha, score.lane
+            if not (alpha and lane and lane.steps and lane == Lane(alpha=lane.alpha, every=lane.every)):
+                continue
+            if alpha < lane.steps:  # after every step alpha 1 leaves nothing of W
+                points.append(Point(alpha, lane.steps, lr, plain.mean - score.mean))
+                spread = evidence.spread(plain, score)
+                variances.append(None if spread is None else spread**2)
+        if len(points) <= before + DEGREE:
+            raise _Missing(f"a series of {DEGREE + 1} alphas of {arm}")
+    found, known = collapse(points), [own for own in variances if own is not None]
+    if len(known) < len(points):
+        return UNKNOWN, f"{found}, {NO_SPREAD}"
+    spread = float(np.sqrt(np.mean(known)))
+    return HOLDS if found.error <= spread else FAILS, f"{found}; spread {spread:.2f}"
+
+
+def follows(evidence: Evidence, *, arm: str, number: str, falls: bool, every: str) -> tuple[str, str]:
+    """A number of the last epoch, or a part of the bias meter on average over layers, falls or rises with alpha.
+
+    It must do so from the smallest alpha to the largest, and may never turn back, by more than the spread over seeds.
+    """
+    series = [evidence.score(arm, Lane(alpha="0")), *evidence.series(arm, every)]
+    means, deviations = [], []
+    for score in series:
+        last = [rows[-1] for rows in evidence.complete(arm, score.lane)]
+        values = [_number(row, number) for row in last]
+        means.append(float(np.mean(values)))
+        deviations.append(sample_deviation(values))
+    text = ", ".join(f"{mean:.3f} at {score.alpha:g}" for mean, score in zip(means, series, strict=True))
+    if any(score.n < SEEDS for score in series):
+        return UNKNOWN, f"{number} {text}, {NO_SPREAD}"
+    sign = -1 if falls else 1
+
+    def change(one: int, other: int) -> int:
+        moved, spread = sign * (means[other] - means[one]), hypot(deviations[one] or 0, deviations[other] or 0)
+        return 0 if abs(moved) <= spread else 1 if moved > 0 else -1
+
+    turns = [change(n, n + 1) for n in range(len(means) - 1)]
+    verdict = FAILS if min(turns) < 0 else _all([change(0, len(means) - 1)])
+    return verdict, f"{number} {text}"
+
+
 def overfits(evidence: Evidence, *, arm: str, alphas: list[str], every: str) -> tuple[str, str]:
     """The test loss of the prior and of these lanes ends above its lowest, which comes before the last tenth."""
     texts, signs = [], []
@@ -325,9 +377,19 @@ def overfits(evidence: Evidence, *, arm: str, alphas: list[str], every: str) -> 
     return _all(signs), "; ".join(texts)
 
 
+def _number(row: Row, name: str) -> float:
+    if name in row:
+        return float(row[name])
+    parts = [layer[name] for layer in row.get("bias", {}).values() if name in layer]
+    if not parts:
+        raise _Missing(f"a run that measures {name}")
+    return float(np.mean(parts))
+
+
 CLAIMS: dict[str, Callable[..., tuple[str, str]]] = {
     "dip": dip, "logarithmic": logarithmic, "one-is-prior": one_is_prior,
     "above": above, "below": below, "any-above": any_above, "larger-gain": larger_gain, "overfits": overfits,
     "no-dip": no_dip, "stays-near": stays_near, "peak": peak, "equal": equal,
+    "collapses": collapses, "follows": follows,
 }  # fmt: skip
 NAMING = ("higher", "lower", "lanes", "models")  # settings of claims that name lanes

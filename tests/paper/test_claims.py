@@ -67,11 +67,14 @@ def arm(prior: list[float], lanes: dict[Lane, list[float]], **curves: list[float
         models = [{"lane": "prior", "test_accuracy": accuracy / 100}]
         models += [{"lane": k, "test_accuracy": lanes[lane][seed] / 100} for k, lane in enumerate(chosen)]
         loss = curves.get("test_loss", [1.0])
-        bias = {"conv1": {"shared": curves["shared"][0]}} if "shared" in curves else {}
+        slope = curves.get("slope", [0.0])[0]  # of what the meters say, from lane to lane
+        meters = [{"shift_logits": 0.9 - slope * k, "bias": {}} for k in range(len(models))]
+        for k, meter in enumerate(meters) if "shared" in curves else ():
+            meter["bias"] = {"conv1": {"shared": curves["shared"][0] + slope * k}}
         rows = [
-            {**model, "epoch": e + 1, "test_loss": value, "bias": bias}
+            {**model, "epoch": e + 1, "test_loss": value, **meter}
             for e, value in enumerate(loss)
-            for model in models
+            for model, meter in zip(models, meters, strict=True)
         ]
         config = tiny.config(seed=seed, epochs=len(loss), lanes=chosen or [Lane()])
         runs.append(Run(Path(f"seed{seed}"), config, rows, [], {}, {"models": models}))
@@ -380,6 +383,46 @@ def test_structure_that_stays_is_judged_lane_by_lane():
     assert (found, because) == ("cannot tell", "I-MLP alpha 1, every step of a was not run")
 
 
+@pytest.mark.parametrize(
+    ("slope", "falls", "expected"),
+    [(0.1, True, "holds"), (-0.1, True, "fails"), (0, True, "cannot tell"), (-0.1, False, "holds")],
+)
+def test_a_number_that_follows_alpha(slope, falls, expected):
+    lanes = {Lane(alpha=alpha): spread(50) for alpha in ("0", "0.01", "1")}
+    claim = {"kind": "follows", "arm": "a", "number": "shift_logits", "falls": falls}
+    found, because = verdict(claim, a=arm(spread(50), lanes, slope=[slope]))
+    assert found == expected
+    assert "shift_logits" in because
+    assert verdict({**claim, "number": "shared"}, a=arm(spread(50), lanes))[0] == "cannot tell"  # not measured
+    few = {lane: values[:2] for lane, values in lanes.items()}
+    assert verdict(claim, a=arm([50, 50], few, slope=[slope]))[0] == "cannot tell"
+
+
+def of_one_curve(lr: float, exponent: float, noise: float = 0.0) -> Arm:
+    """A valley over `alpha / (n lr^exponent)`."""
+    rng, lanes = np.random.default_rng(0), {Lane(alpha="0"): spread(50)}
+    for alpha in (1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3):
+        for n in (1, 10):
+            x = np.log10(alpha / n) - exponent * np.log10(lr / 1e-3)
+            lanes[Lane(alpha=f"{alpha:g}", every=str(n) if n > 1 else "step")] = spread(
+                40 + 3 * (x + 1) ** 2 + noise * rng.standard_normal()
+            )
+    made = arm(spread(50), lanes)
+    return Arm(tuple(dataclasses.replace(run, config=dataclasses.replace(run.config, lr=lr)) for run in made.runs))
+
+
+@pytest.mark.parametrize(("noise", "expected"), [(0.0, "holds"), (3.0, "fails")])
+def test_valleys_that_are_one_curve(noise, expected):
+    claim = {"kind": "collapses", "arms": ["a", "b"]}
+    found, because = verdict(claim, a=of_one_curve(1e-3, 0.5), b=of_one_curve(3e-4, 0.5, noise))
+    assert found == expected, because
+    if not noise:
+        assert because.startswith(("loss / lr^0.0", "loss / lr^-0.0"))
+        assert "n^1.0" in because
+        assert "lr^0.5" in because
+    assert verdict(claim, a=arm(spread(50), {Lane(alpha="0"): spread(50)}), b=of_one_curve(1e-3, 0))[0] == "cannot tell"
+
+
 def test_a_plain_mlp_that_a_claim_names_by_its_coupling_is_the_s_mlp():
     claim = {"kind": "above", "higher": {"arm": "a"}, "lower": [{"arm": "a", "alpha": "0", "coupling": "self"}]}
     assert verdict(claim, a=arm(spread(60), {Lane(alpha="0", coupling="self"): spread(50)}))[0] == "holds"
@@ -407,7 +450,8 @@ def test_every_claim_of_an_experiment_can_hold_and_can_fail(name):
             prior = rng.choice([30, *means, 75])
             loss = list(rng.permutation([3, 2, 1, 2, 3, 4, 3, 4, 3, 4, 5]))
             scores = dict(zip(trial.lanes, map(spread, means), strict=True))
-            arms[trial.name] = arm(spread(prior), scores, test_loss=loss, shared=[rng.choice([0.5, 0.95])])
+            meters = {"shared": [rng.choice([0.5, 0.95])], "slope": [rng.choice([-1e-3, 0, 1e-3])]}
+            arms[trial.name] = arm(spread(prior), scores, test_loss=loss, **meters)
         for found in judge(experiment.content.claims, arms):
             seen.setdefault(found.claim, set()).add(found.verdict)
     for claim, verdicts in seen.items():
