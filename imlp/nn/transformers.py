@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import safetensors.torch
 from transformers import TrainerCallback
@@ -12,6 +13,7 @@ from imlp.files import write_whole
 from imlp.nn.callback import KnobCallback
 
 NAME = "interpolation.safetensors"
+RUN = "imlp.nn.transformers"  # under which the Trainer's own state has the number of the run
 
 
 class InterpolationCallback(KnobCallback, TrainerCallback):
@@ -27,7 +29,10 @@ class InterpolationCallback(KnobCallback, TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self.knob is not None or state.global_step:  # not a state that was loaded by hand, of another run
-            self.load_state_dict(_read(_file(args, state)) if state.global_step else {})
+            self.load_state_dict(
+                _read(_file(args, state), state.stateful_callbacks.get(RUN)) if state.global_step else {}
+            )
+        state.stateful_callbacks[RUN] = {"run": uuid4().hex}
         self._begin(kwargs["model"], kwargs["optimizer"])
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -35,16 +40,22 @@ class InterpolationCallback(KnobCallback, TrainerCallback):
             knob = self.state_dict()
             tensors = {name: own.contiguous() for name, own in knob.pop("remainders").items()}
             with write_whole(_file(args, state)) as file:
-                file.write(safetensors.torch.save(tensors, {"knob": json.dumps(knob)}))
+                own = {"knob": json.dumps(knob), "run": json.dumps(state.stateful_callbacks[RUN])}
+                file.write(safetensors.torch.save(tensors, own))
 
 
 def _file(args: Any, state: Any) -> Path:
     return Path(args.output_dir) / f"checkpoint-{state.global_step}" / NAME
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path, run: Any) -> dict[str, Any]:
+    """The knob's state beside a checkpoint; not that of another run, whose folder has one of the same name."""
     if not path.exists():
         raise ModuleError(f"the knob's state is missing: {path}", "resume from a checkpoint in args.output_dir")
     with safetensors.safe_open(path, framework="pt") as file:
         remainders = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        return json.loads(file.metadata()["knob"]) | {"remainders": remainders}
+        metadata = file.metadata()
+    if json.loads(metadata["run"]) != run:
+        problem = f"{path} is not from the run that is resumed"
+        raise ModuleError(problem, "resume from a checkpoint in args.output_dir")
+    return json.loads(metadata["knob"]) | {"remainders": remainders}

@@ -115,6 +115,17 @@ def test_a_checkpoint_without_the_knobs_state_is_refused(tmp_path):
         in_transformers(tmp_path, 2, callback_of("transformers", 0.1), resume=True)
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_the_knobs_state_of_another_run_is_refused(tmp_path):
+    """Both have a checkpoint-2: that in output_dir is another run's."""
+    in_transformers(tmp_path / "one", 1, callback_of("transformers", 0.1))
+    in_transformers(tmp_path / "other", 1, callback_of("transformers", 0.9))
+    with pytest.raises(ModuleError, match=r"checkpoint-2.*is not from the run that is resumed"):
+        in_transformers(
+            tmp_path / "other", 2, callback_of("transformers", 0.1), resume=str(tmp_path / "one/checkpoint-2")
+        )
+
+
 def test_they_are_imported_only_when_asked_for():
     code = "import sys, imlp.nn; assert not {'lightning', 'transformers', 'imlp.nn.lightning'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
