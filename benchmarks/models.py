@@ -4,17 +4,20 @@ Run: python benchmarks/models.py [--models FILE] [--only resnet] [--limit-mb 160
 
 Each model is made with random weights and given to `densify` with `skip="refused"`. If its matrices exceed the limit,
 what the refusal proposes to leave out is left out. Then each layer, and the whole output, is compared with the model's
-own on random images. A model has a process of its own; those of packages that are missing are named and left out.
+own on random images, and so are the gradients of the images. A model has a process of its own; those of packages that
+are missing are named and left out.
 
 Must show: at least 90 % of the models are made dense with at most one refusal each.
 """
 
+import ast
 import json
 import multiprocessing
 import resource
 import time
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.metadata import version
 from inspect import signature
@@ -44,16 +47,18 @@ HEAD = (
     "peak, MB",
     "CPU seconds",
     "largest error",
+    "of gradients",
     "why",
 )
 HEADER = """# Models of timm and torchvision
 
 **{right} of {rows} models are made dense with at most one refusal each: {layers:,} layers. No layer and no whole model
-differs from the original by more than {worst:.0e} of its largest number.**
+differs from the original by more than {worst:.0e} of its largest number, no gradient by more than {steepest:.0e}.**
 
 `densify(model, (3, size, size), skip="refused")`, with random weights in float32 and a limit on all matrices of
 {limit_mb:,} MB: where they would exceed it, the layers that the refusal proposes are left out. A layer that is left out
-stays as it is. The seconds are those of one core in `densify`, its check included.
+stays as it is. The seconds are those of one core in `densify`, its check included. The gradients are those of the
+images, for random gradients of the output.
 """
 
 
@@ -69,8 +74,9 @@ class Row:
     numbers: int = 0
     seconds: float = 0.0
     error: float = 0.0
+    of_gradients: float = 0.0
     peak_mb: int = 0
-    left: tuple[tuple[str, int], ...] = ()  # reason, layers
+    left: Mapping[str, str] = field(default_factory=dict)  # layers that were left out, with the reason
     problem: str = ""
 
     @property
@@ -81,16 +87,29 @@ class Row:
         """One number in each, for a table."""
         if self.problem:
             return [f"`{self.model}`", str(self.image), *[""] * (len(HEAD) - 3), self.problem]
-        why = "; ".join(f"{reason} ({n})" for reason, n in self.left)
-        counts = [self.layers, sum(n for _, n in self.left), self.numbers, round(4 * self.numbers / 1e6), self.peak_mb]
-        measured = [f"{self.seconds:.1f}", f"{self.error:.0e}"]
+        why = "; ".join(f"{reason} ({n})" for reason, n in Counter(self.left.values()).most_common())
+        counts = [self.layers, len(self.left), self.numbers, round(4 * self.numbers / 1e6), self.peak_mb]
+        measured = [f"{self.seconds:.1f}", f"{self.error:.0e}", f"{self.of_gradients:.0e}"]
         return [f"`{self.model}`", str(self.image), *(f"{n:,}" for n in counts), *measured, why]
 
 
 def listed(path: Path) -> list[tuple[str, str, int, dict[str, Any]]]:
     """Package, name, image size and options of each model."""
     lines = [line.split(maxsplit=3) for line in path.read_text().splitlines() if line and not line.startswith("#")]
-    return [(own[0], own[1], int(own[2]), json.loads(own[3]) if len(own) > 3 else {}) for own in lines]
+    return [(own[0], own[1], int(own[2]), _options(own[3]) if len(own) > 3 else {}) for own in lines]
+
+
+def _options(text: str) -> dict[str, Any]:
+    """As JSON writes them, or Python.
+
+    >>> _options('{"init_weights": false}') == _options("{'init_weights': False}")
+    True
+    """
+    try:
+        options: dict[str, Any] = json.loads(text)
+    except ValueError:
+        options = ast.literal_eval(text)
+    return options
 
 
 def made(package: str, name: str, size: int, options: dict[str, Any]) -> nn.Module:
@@ -125,12 +144,25 @@ def measured(package: str, name: str, size: int, options: dict[str, Any], limit:
         row.layers, row.numbers = len(matrices), sum(p.numel() for own in matrices for p in own.parameters())
         images = torch.randn(2, *image, generator=torch.Generator().manual_seed(0))
         row.error = max(own["error"] for own in imlp.nn.verify(dense, prior, images).values())
-        reasons = (*left.values(), *(dense.left_structured[name] for name in dense.left_structured))  # type: ignore
-        row.left = tuple(Counter(reasons).most_common())
-    except ImlpError as error:
+        row.of_gradients = _between_gradients(dense, prior, images)
+        row.left = left | dict(dense.left_structured)  # type: ignore
+    except (ImlpError, RuntimeError, ValueError, TypeError) as error:  # those of other people's packages too
         row.problem = " ".join(str(error).split())[:300]
     row.peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     return row
+
+
+def _between_gradients(dense: nn.Module, prior: nn.Module, images: torch.Tensor) -> float:
+    """The largest difference of the gradients of the images, beside the largest gradient."""
+    found = []
+    for model in (prior, dense):
+        x = images.clone().requires_grad_()
+        y = model.requires_grad_(False)(x)
+        y = y if isinstance(y, torch.Tensor) else next(iter(y.values()))
+        (y * torch.randn(y.shape, generator=torch.Generator().manual_seed(1))).sum().backward()
+        assert x.grad is not None
+        found.append(x.grad)
+    return float((found[0] - found[1]).abs().max() / found[0].abs().max())
 
 
 def _in_a_process(given: tuple[Any, ...]) -> Row:
@@ -150,10 +182,14 @@ def _in_a_process(given: tuple[Any, ...]) -> Row:
 def page(rows: list[Row], missing: list[str], command: str, limit_mb: int) -> str:
     """docs/models.md."""
     right, layers = [row for row in rows if row.is_right], sum(row.layers for row in rows)
-    worst = max((row.error for row in rows), default=0.0)
+    worst, steepest = (max((getattr(row, name) for row in rows), default=0.0) for name in ("error", "of_gradients"))
     facts = {name: value for name, value in facts_of_this_machine().items() if name != "because"}
     facts |= {name: version(name) for name in PACKAGES.values() if name not in missing}
-    lines = [HEADER.format(right=len(right), rows=len(rows), layers=layers, worst=worst, limit_mb=limit_mb)]
+    lines = [
+        HEADER.format(
+            right=len(right), rows=len(rows), layers=layers, worst=worst, steepest=steepest, limit_mb=limit_mb
+        )
+    ]
     tried = {(row.package, row.model, row.image) for row in rows}
     if others := [
         f"`{name}` ({size})" for package, name, size, _ in listed(LIST) if (package, name, size) not in tried
@@ -164,6 +200,9 @@ def page(rows: list[Row], missing: list[str], command: str, limit_mb: int) -> st
         if own:
             lines += [f"## {title}", "", f"| {' | '.join(HEAD)} |", f"|{'---|' * len(HEAD)}"]
             lines += [*(f"| {' | '.join(row.cells())} |" for row in own), ""]
+    lines += ["<details><summary>What was left out, by name</summary>", ""]
+    lines += [f"- `{row.model}` ({row.image}): {', '.join(row.left)}" for row in rows if row.left]
+    lines += ["", "</details>", ""]
     lines += [f"{name} is not installed: its models are missing here." for name in missing]
     lines += [f"`{command}`: {', '.join(f'{name} {value}' for name, value in facts.items())}."]
     return "\n".join(lines) + "\n"

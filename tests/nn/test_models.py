@@ -23,16 +23,19 @@ def test_the_page_of_models(package, model, layers, tmp_path):
         needs("timm")
     listed, out = tmp_path / "models.txt", tmp_path / "models.md"
     lines = (ROOT / "benchmarks/models.txt").read_text().splitlines()
-    listed.write_text("".join(f"{line}\n" for line in lines if line.split()[:2] == [package, model]))
+    own = "".join(f"{line}\n" for line in lines if line.split()[:2] == [package, model])
+    listed.write_text(own.replace('"', "'"))  # options as Python writes them
     command = [sys.executable, "benchmarks/models.py", "--models", str(listed), "--limit-mb", "300", "--out", str(out)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     (row,) = re.findall(r"^\| `.*$", out.read_text(), re.MULTILINE)
-    name, _, dense, left, *_, error, why = (cell.strip() for cell in row.strip("|").split("|"))
+    name, _, dense, left, *_, error, gradients, why = (cell.strip() for cell in row.strip("|").split("|"))
     assert name == f"`{model}`"
     assert int(dense) + int(left) == layers
     assert float(error) < 1e-5
+    assert 0 < float(gradients) < 1.5e-5
+    assert f"- `{model}`" in out.read_text() or not int(left)
     assert bool(int(left)) == ("too large" in why)
 
 
