@@ -9,17 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from imlp.data import Dataset
-from imlp.errors import ConfigError
+from imlp.errors import ConfigError, RunError
 from imlp.files import make_folder
 from imlp.networks import is_ours
 from imlp.plugins import is_outside, named_before
 from imlp.study.cluster import Cluster
 from imlp.study.cluster.relay import Relay
-from imlp.study.cluster.versions import check_versions, versions
-from imlp.study.cluster.worker import Job, work
+from imlp.study.cluster.worker import Job, in_a_line, versions, work
 from imlp.study.tasks import Outcome, Signals, Task
 from imlp.study.watcher import Watcher
-from imlp.train.config import Config
 from imlp.train.loop import Trainer
 from imlp.train.signals import stopping_on_signals
 
@@ -31,8 +29,10 @@ def run_on_ray(tasks: Sequence[Task], data: Dataset, watcher: Watcher, cluster: 
     """As many tasks at a time as the cluster takes. One that fails for its own reasons does not take others down."""
     import ray
 
-    for task in tasks:
-        _can_travel(task.config)
+    for network in (task.config.network for task in tasks):
+        if not is_outside(network) and not is_ours(network):
+            problem = f"this program has put {network!r} into NETWORKS, where the processes of Ray do not find it"
+            raise ConfigError(problem, "write its function to a file and name that: FILE.py:NAME")
     watcher.planned(tasks)
     outcomes: dict[int, Outcome] = {}
     for key, task in enumerate(tasks):
@@ -42,16 +42,16 @@ def run_on_ray(tasks: Sequence[Task], data: Dataset, watcher: Watcher, cluster: 
             watcher.ended(outcomes[key])
     left = {key: task for key, task in enumerate(tasks) if key not in outcomes}
     if left:
-        check_versions(_environment(cluster.settings(next(iter(left.values())).config)))
         signals, folders = Signals(), {task.folder.absolute() for task in left.values()}
-        marked, stopping = _marked({folder.parent for folder in folders}), stopping_on_signals(signals)
-        with marked as marker, stopping, _relay(folders) as relay:
-            refs = _submit(left, data, cluster, marker, relay)
+        with _marked({folder.parent for folder in folders}) as marker, stopping_on_signals(signals):
+            relay, refs = _relay(folders), {}
             try:
+                refs = _submit(left, data, cluster, marker, relay)
                 _follow(refs, tasks, outcomes, watcher, relay, signals)
             finally:
                 for ref in refs:
                     ray.cancel(ref, recursive=False)
+                ray.kill(relay)
         signals.stop_if_requested()
     return [outcomes[key] for key in range(len(tasks))]
 
@@ -70,19 +70,14 @@ def _marked(folders: set[Path]) -> Iterator[str]:
             (folder / name).unlink(missing_ok=True)
 
 
-@contextmanager
-def _relay(folders: set[Path]) -> Iterator[Any]:
+def _relay(folders: set[Path]) -> Any:
     """A relay for these runs on this machine. It ends with this process, and so do its workers."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     options = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1, "scheduling_strategy": here}
-    relay: Any = ray.remote(Relay).options(**options).remote(sorted(map(str, folders)))
-    try:
-        yield relay
-    finally:
-        ray.kill(relay)
+    return ray.remote(Relay).options(**options).remote(sorted(map(str, folders)))
 
 
 def _submit(left: dict[int, Task], data: Dataset, cluster: Cluster, marker: str, relay: Any) -> dict[Any, int]:
@@ -95,35 +90,17 @@ def _submit(left: dict[int, Task], data: Dataset, cluster: Cluster, marker: str,
         cluster.nodes_for(task.config)
         config = cluster.settings(task.config)
         to_run = dataclasses.replace(task, config=config, folder=task.folder.absolute())
-        job = Job(key, to_run, marker, data.digest, here, tuple(sys.argv), _source(config))
+        network = named_before(config.network, config.source) if config.source is not None else None
+        travels = (network.place, network.name, network.text) if network is not None else None
+        job = Job(key, to_run, marker, here, tuple(sys.argv), travels)
+        # torch is told its threads, NumPy has to find them when it starts
+        environment = {name: str(config.threads) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
         ref = remote.options(
             num_cpus=cpus, num_gpus=gpus, max_retries=RETRIES, retry_exceptions=False,
-            scheduling_strategy="SPREAD", runtime_env=_environment(config), name=task.folder.name,
+            scheduling_strategy="SPREAD", runtime_env={"env_vars": environment}, name=task.folder.name,
         ).remote(job, stored, relay)  # fmt: skip
         refs[ref] = key
     return refs
-
-
-def _can_travel(config: Config) -> None:
-    """Refuse a network that the workers do not have."""
-    if not is_outside(config.network) and not is_ours(config.network):
-        raise ConfigError(
-            f"this program has put {config.network!r} into NETWORKS, where the processes of Ray do not find it",
-            "write its function to a file and name that: FILE.py:NAME",
-        )
-
-
-def _source(config: Config) -> tuple[str, str] | None:
-    """The file of a network from outside, and its text: the workers may not have it."""
-    if config.source is None:
-        return None
-    found = named_before(config.network, config.source)
-    return (config.network.rpartition(":")[0], found.text) if found.in_file else None
-
-
-def _environment(config: Config) -> dict[str, Any]:
-    """Of a worker: torch is told its threads, NumPy has to find them when it starts."""
-    return {"env_vars": {name: str(config.threads) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")}}
 
 
 def _follow(
@@ -150,8 +127,7 @@ def _follow(
         for ref in ready:
             key = refs.pop(ref)
             begun.discard(key)
-            outcome = _outcome(tasks[key], ref)
-            if outcome is not None:
+            if (outcome := _outcome(tasks[key], ref)) is not None:
                 outcomes[key] = outcome
                 watcher.ended(outcome)
         if signals.stop_requested is not None and not told:
@@ -165,8 +141,10 @@ def _outcome(task: Task, ref: Any) -> Outcome | None:
 
     try:
         outcome: Outcome | None = ray.get(ref)
+    except ray.exceptions.RayTaskError as error:  # of the machine: what goes wrong in a run is its outcome
+        remedy = "install the same versions on every machine, then run the same command again"
+        raise RunError(in_a_line(error), remedy) from error
     except ray.exceptions.RayError as error:
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        why = f"Ray gave it up ({type(error).__name__}: {lines[0]})"
+        why = f"Ray gave it up ({in_a_line(error)})"
         return Outcome(task, None, f"{why}; its checkpoints are there: run the same command again")
     return outcome and dataclasses.replace(outcome, task=task)

@@ -53,7 +53,7 @@ class Relay:
     def ask_to_stop(self, why: str) -> None:
         self.stop = why
 
-    def needed_to_resume(self, folder: str) -> list[str] | None:
+    def take(self, folder: str) -> dict[str, bytes] | None:
         """The files that a run needs to be resumed; the folder is now locked. None while another process has it."""
         run_folder = RunFolder(self._path(folder, ".lock").parent)
         if folder not in self.locks:
@@ -64,19 +64,17 @@ class Relay:
             except Timeout:
                 return None
             self.locks[folder] = lock
-        return run_folder.needed_to_resume()
+        return {name: (run_folder.path / name).read_bytes() for name in run_folder.needed_to_resume()}
 
-    def read(self, folder: str, name: str) -> bytes:
-        return self._path(folder, name).read_bytes()
-
-    def write(self, folder: str, name: str, content: bytes) -> None:
-        path = self._path(folder, name)
-        make_folder(path.parent)
-        with write_whole(path) as file:
-            file.write(content)
-
-    def delete(self, folder: str, name: str) -> None:
-        self._path(folder, name).unlink(missing_ok=True)
+    def put(self, folder: str, files: dict[str, bytes], gone: Iterable[str] = ()) -> None:
+        """Write files into a run's folder, one after the other, then delete those that are gone."""
+        for name, content in files.items():
+            path = self._path(folder, name)
+            make_folder(path.parent)
+            with write_whole(path) as file:
+                file.write(content)
+        for name in gone:
+            self._path(folder, name).unlink(missing_ok=True)
 
     def _path(self, folder: str, name: str) -> Path:
         """A file of a run by the name that a worker gives it; one outside of the run's folder is refused."""
@@ -101,13 +99,13 @@ class Upload(Callback):
         import ray
 
         end = time.monotonic() + PATIENCE
-        while (names := ray.get(self.relay.needed_to_resume.remote(self.there))) is None:
+        while (files := ray.get(self.relay.take.remote(self.there))) is None:
             if time.monotonic() > end:
                 raise RunError(f"another process is training in {self.there}", "wait for it, or give another --out")
             time.sleep(1)
-        for name in names:
+        for name, content in files.items():
             make_folder((self.here / name).parent)
-            (self.here / name).write_bytes(ray.get(self.relay.read.remote(self.there, name)))
+            (self.here / name).write_bytes(content)
         self.sent = self._files()
 
     def send(self) -> None:
@@ -115,25 +113,19 @@ class Upload(Callback):
         import ray
 
         files = self._files()
-        for name in sorted(files, key=RunFolder.sending_order):
-            if self.sent.get(name) != files[name]:
-                ray.get(self.relay.write.remote(self.there, name, (self.here / name).read_bytes()))
-        for name in self.sent.keys() - files.keys():
-            ray.get(self.relay.delete.remote(self.there, name))
+        new = sorted((name for name in files if self.sent.get(name) != files[name]), key=RunFolder.sending_order)
+        contents = {name: (self.here / name).read_bytes() for name in new}
+        ray.get(self.relay.put.remote(self.there, contents, [*self.sent.keys() - files.keys()]))
         self.sent = files
 
     def stepped(self, trainer: Trainer, images: int) -> None:
         if trainer.saved != self.saved:
-            self._send_and_count(trainer)
+            self.epoch_ended(trainer, [], {})
 
     def epoch_ended(self, trainer: Trainer, rows: list[Row], seconds: dict[str, float]) -> None:
-        self._send_and_count(trainer)
-
-    def _send_and_count(self, trainer: Trainer) -> None:
-        """Sending is a part of saving: a run that is far away saves less often."""
         begin = time.monotonic()
         self.send()
-        if trainer.saved != self.saved:
+        if trainer.saved != self.saved:  # sending is a part of saving: a run that is far away saves less often
             trainer.saving += time.monotonic() - begin
         self.saved = trainer.saved
 

@@ -1,27 +1,30 @@
 """The worker of a sweep on Ray: runs one task in a process of the cluster.
 
 A worker that sees the sweep's folder writes there itself. One that does not works in a temporary folder: it takes from
-the relay what is there already, and sends every file back to it.
+the relay what is there already, and sends every file back to it. One whose package, Python, NumPy or torch is not the
+driver's runs nothing.
 """
 
 import dataclasses
+import hashlib
 import platform
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from filelock import FileLock, Timeout
 
+import imlp
 from imlp.data import Dataset
-from imlp.errors import ImlpError
-from imlp.plugins import imported, is_outside, provide_text
+from imlp.errors import ImlpError, RunError
+from imlp.plugins import received
 from imlp.study.cluster.relay import PATIENCE, Upload
-from imlp.study.cluster.versions import differing, versions
 from imlp.study.tasks import Outcome, Task, run_task, write_log
 from imlp.study.watcher import Progress
 from imlp.train.callbacks import Callback
@@ -36,10 +39,9 @@ class Job:
     key: int
     task: Task
     marker: str
-    digest: str
     versions: dict[str, str]
     command: tuple[str, ...]
-    source: tuple[str, str] | None = None  # FILE.py and its text, if the network is not of the package
+    network: tuple[str, str, str] | None  # place, name and text of one from outside the package
 
 
 def work(job: Job, data: Dataset, relay: Any) -> Outcome | None:
@@ -48,16 +50,8 @@ def work(job: Job, data: Dataset, relay: Any) -> Outcome | None:
 
     if ray.get(relay.begun.remote(job.key, platform.node())):
         return None
-    different = differing(versions(), job.versions)
-    if different:
-        problem = f"{platform.node()} has {different}; install the same versions on every machine"
-        return Outcome(job.task, None, problem)
-    if dataclasses.replace(data).digest != job.digest:  # of the arrays as they have arrived
-        problem = f"the data were damaged on their way to {platform.node()}; run the same command again"
-        return Outcome(job.task, None, problem)
+    check_versions(job.versions)
     sys.argv = list(job.command)  # what env.json will name
-    if job.source is not None:
-        provide_text(*job.source)
 
     def tell(method: str, value: Any) -> Any:
         return ray.get(relay.tell.remote(job.key, method, value))
@@ -67,45 +61,35 @@ def work(job: Job, data: Dataset, relay: Any) -> Outcome | None:
     )
     warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)  # nobody writes to it
     try:
-        if is_outside(job.task.config.network):
-            imported(job.task.config.network)
+        if job.network is not None:
+            received(*job.network)
         with _folder(job, relay) as (folder, callbacks):
-            task = dataclasses.replace(job.task, folder=folder)
-            outcome = _run(task, data, [progress, *callbacks])
+            outcome = _run(dataclasses.replace(job.task, folder=folder), data, [progress, *callbacks])
     except Interrupted:
         return None
     except (ray.exceptions.RayTaskError, ImlpError) as error:  # its files did not come, or did not go
-        return Outcome(job.task, None, _in_a_line(error))
+        return Outcome(job.task, None, in_a_line(error))
     error_text = outcome.error and outcome.error.replace(str(folder), str(job.task.folder))
     return Outcome(job.task, outcome.result, error_text)
 
 
-def _run(task: Task, data: Dataset, callbacks: Sequence[Callback]) -> Outcome:
+def _run(task: Task, data: Dataset, callbacks: list[Callback]) -> Outcome:
     try:
-        _await_orphan(task.folder)
+        if (lock := RunFolder(task.folder).lock).exists():  # a killed driver may have left a process that is about
+            with suppress(Timeout), FileLock(lock, timeout=PATIENCE):  # to end; otherwise the trainer says who has it
+                pass
         return run_task(task, data, callbacks)
     except Interrupted:
         raise
     except Exception as error:  # a fault of the program or the machine: it must not take other runs down
         write_log(task.folder)
-        return Outcome(task, None, _in_a_line(error))
+        return Outcome(task, None, in_a_line(error))
 
 
-def _in_a_line(error: Exception) -> str:
-    """An error of this process, or of the relay: then as it was there."""
+def in_a_line(error: Exception) -> str:
+    """An error of this process, or of one that Ray has asked: then as it was there."""
     cause = getattr(error, "cause", None) or error
-    return str(cause) if isinstance(cause, ImlpError) else f"{type(cause).__name__}: {cause}"
-
-
-def _await_orphan(folder: Path) -> None:
-    """Where the driver or a machine was killed, the last process of this run may be about to end; give it time."""
-    lock = RunFolder(folder).lock
-    if lock.exists():
-        try:
-            with FileLock(lock, timeout=PATIENCE):
-                pass
-        except Timeout:
-            pass  # the trainer says who holds it
+    return str(cause) if isinstance(cause, ImlpError) else f"{type(cause).__name__}: {cause}".partition("\n")[0]
 
 
 @contextmanager
@@ -122,3 +106,35 @@ def _folder(job: Job, relay: Any) -> Iterator[tuple[Path, list[Callback]]]:
             yield upload.here, [upload]
         finally:
             upload.send()
+
+
+def versions() -> dict[str, str]:
+    """What has to be the same on every machine.
+
+    >>> versions()["imlp"].startswith(imlp.__version__)
+    True
+    """
+    found = {"imlp": f"{imlp.__version__} (source {_digest(Path(imlp.__file__).parent)[:8]})"}
+    found["python"] = ".".join(platform.python_version_tuple()[:2])
+    for name in ("numpy", "torch"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "none"
+    return found
+
+
+def check_versions(wanted: dict[str, str]) -> None:
+    """Refuse to run anything here, unless this machine has the driver's versions."""
+    here = versions()
+    if wrong := [f"{name} {here.get(name)} instead of {own}" for name, own in wanted.items() if here.get(name) != own]:
+        raise RunError(f"{platform.node()} has {', '.join(wrong)}")
+
+
+def _digest(home: Path) -> str:
+    """SHA-256 of every file of the package, whatever its kind, but for what Python compiles from them."""
+    sha = hashlib.sha256()
+    for path in sorted(path for path in home.rglob("*") if path.is_file() and "__pycache__" not in path.parts):
+        name, content = path.relative_to(home).as_posix().encode(), path.read_bytes()
+        sha.update(b"%d %d " % (len(name), len(content)) + name + content)
+    return sha.hexdigest()
