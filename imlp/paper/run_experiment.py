@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from imlp.backend import backend as get_backend
 from imlp.files import check_new, check_path, write_json
-from imlp.paper import experiments
 from imlp.paper.cost import overnight
-from imlp.paper.experiments import Experiment
+from imlp.paper.experiments import Experiment, read_experiment
 from imlp.study.cluster import connected
 from imlp.study.outcomes import ExperimentOutcome
 from imlp.study.run_sweep import Runner, arm_of, failures, run_lanes
@@ -70,7 +69,7 @@ def reproduce(
     - `command`: what `experiment.json` says that it was made with; None: this call
     - `cluster`, `check`, `watcher`: as for `sweep`
     """
-    experiment, given, watcher = experiments.read_experiment(name), dict(settings or {}), watcher or Watcher()
+    experiment, given, watcher = read_experiment(name), dict(settings or {}), watcher or Watcher()
     changed = given | ({"every": every} if every else {})
     plans = experiment.plans("paper" if budget == "overnight" else budget, **changed)
     folder = check_path(out or default_folder(experiment, budget, plans, changed))

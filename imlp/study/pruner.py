@@ -30,22 +30,12 @@ class Pruner(Callback):
         study = optuna.create_study(direction="maximize", pruner=pruner)
         study.add_trials(self.history)
         self.trials = [study.ask() for _ in trainer.config.lanes]
-        for row in trainer.state.rows:
-            self._report(row)
-        self._prune(trainer, [row for row in trainer.state.rows if row["epoch"] == trainer.state.epoch])
+        self.epoch_ended(trainer, trainer.state.rows, {})
 
     def epoch_ended(self, trainer: Trainer, rows: list[Row], seconds: dict[str, float]) -> None:
-        for row in rows:
-            self._report(row)
-        self._prune(trainer, rows)
-
-    def _report(self, row: Row) -> None:
-        if row["lane"] != "prior":
+        for row in (row for row in rows if row["lane"] != "prior"):
             self.trials[row["lane"]].report(100 * row["test_accuracy"], row["epoch"])
-
-    def _prune(self, trainer: Trainer, rows: list[Row]) -> None:
-        if trainer.state.epoch == trainer.config.epochs:
-            return
-        for lane in [row["lane"] for row in rows if row["lane"] in trainer.state.active]:
-            if self.trials[lane].should_prune():
+        now = trainer.state.epoch
+        for lane in [row["lane"] for row in rows if row["epoch"] == now < trainer.config.epochs]:
+            if lane in trainer.state.active and self.trials[lane].should_prune():
                 trainer.retire(lane, "pruned")

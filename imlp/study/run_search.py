@@ -87,10 +87,9 @@ def search(
             validation=validation, seeds=seeds, at_once=lanes_at_once, prune=prune, storage=storage,
             runs_at_once=cluster.runs(base) if cluster else 1,
         )  # fmt: skip
-        runner, trained = Runner(watcher, cluster, check), False
+        runner = Runner(watcher, cluster, check)
 
         def run_batch(tasks: Sequence[Task], data: Dataset) -> list[Outcome]:
-            nonlocal trained
             if all(task.finished for task in tasks):
                 return Runner(Watcher(), cluster)(tasks, data)
             folder, lanes = tasks[0].folder, sum(len(task.config.lanes) for task in tasks)
@@ -98,12 +97,11 @@ def search(
                 watcher.noted(f"final: {lanes} lanes, on all training images, then the test")
             else:
                 watcher.noted(f"{folder.name}: {lanes} lanes, judged on the images held out")
-            trained = True
             return runner(tasks, data)
 
         outcome = going.run(run_batch)
-    picture = going.folder / "search.png"
-    if trained or not picture.exists():
+    picture, record = going.folder / "search.png", going.folder / "search.json"
+    if not picture.exists() or picture.stat().st_mtime < record.stat().st_mtime:
         from imlp.look import plot  # matplotlib takes a second to import
 
         plot.save(plot.search_figure(outcome), picture)
