@@ -24,7 +24,11 @@ FEWEST = 4  # alphas above 0 in one series, for it to be a curve
 
 def best_arm(runs: Sequence[Run]) -> Arm | None:
     """The runs that show the curve best, wherever they lie; None if none do."""
-    return best_evidence(runs, _alphas, FEWEST)
+
+    def alphas(arm: Arm) -> int:
+        return max((len(arm.scores_of(lanes)) for lanes in series(arm).values()), default=0)
+
+    return best_evidence(runs, alphas, FEWEST)
 
 
 def best_evidence(runs: Sequence[Run], points: Callable[[Arm], int], fewest: int) -> Arm | None:
@@ -98,7 +102,3 @@ def points(arm: Arm) -> dict[str, Any]:
 
 def _point(score: Any) -> dict[str, Any]:
     return {"alpha": score.alpha, "accuracy": score.mean / 100, "std": score.std and score.std / 100, "n": score.n}
-
-
-def _alphas(arm: Arm) -> int:
-    return max((len(arm.scores_of(lanes)) for lanes in series(arm).values()), default=0)

@@ -15,10 +15,10 @@ import readings
 from archive import Record
 
 from imlp.errors import ConfigError, ImlpError
+from imlp.files import parse_toml, read_text
 from imlp.study.cost import duration
 from imlp.study.outcomes import FAILS, HOLDS, UNKNOWN, OutcomeRow, Verdict, typed
 from imlp.study.scores import PRIORS, arms_of
-from imlp.train.config import read
 from imlp.train.run_reader import Run
 
 FINDINGS, NUMBERS = "findings.toml", "numbers.md"
@@ -140,16 +140,9 @@ def _finding(folder: Path, finding: Finding, found: Sequence[Record]) -> list[st
 def _read_findings(folder: Path, found: Sequence[Record]) -> Findings:
     """What is written by hand, with the numbers that it cites; nothing where there is no file."""
     path = folder / FINDINGS
-
-    def fill(value: Any) -> Any:
-        if isinstance(value, str):
-            return cited.filled(value, found)
-        if isinstance(value, list):
-            return [fill(item) for item in value]
-        return {key: fill(item) for key, item in value.items()} if isinstance(value, dict) else value
-
     try:
-        written = typed(Findings, fill(read(path))) if path.exists() else Findings()
+        content = cited.filled(read_text(path), found) if path.exists() else ""
+        written = typed(Findings, parse_toml(content.encode()))
         if unfounded := [finding.says for finding in written.findings if not finding.rests]:
             raise ValueError(f"{unfounded[0]!r:.60} rests on no verdict")
     except ValueError as error:

@@ -8,15 +8,16 @@ these models stands in, unless their own is larger, and the reason says so.
 """
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from math import hypot
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 
-from imlp.study.outcomes import FAILS, HOLDS, UNKNOWN, Verdict
+from imlp.errors import ConfigError, known
+from imlp.study.outcomes import FAILS, HOLDS, UNKNOWN, Verdict, typed
 from imlp.study.scores import Arm, Score
 from imlp.study.two_lines import fit_v
 from imlp.train.callbacks import Row
@@ -54,7 +55,7 @@ class Evidence:
 
     def lane(self, model: ModelTable) -> Lane | None:
         """The lane of a model; its `relax_after` may be a share of the epochs."""
-        settings = {key: value for key, value in model.items() if key != "arm"}
+        settings = _lane_of(model)
         lane: Lane = from_mapping(Lane, with_epochs(settings, self.arm(model["arm"]).config.epochs))
         return lane if settings else None
 
@@ -100,6 +101,10 @@ class Evidence:
         return f" ({NO_SPREAD if self.assumed is None else known})"
 
 
+def _lane_of(model: ModelTable) -> ModelTable:
+    return {key: value for key, value in model.items() if key != "arm"}
+
+
 def judge(
     claims: Sequence[Mapping[str, Any]],
     arms: Mapping[str, Arm],
@@ -118,7 +123,7 @@ def judge(
     for claim in claims:
         settings = dict(claim)
         text, kind, budget = settings.pop("claim"), settings.pop("kind"), settings.pop("needs", "")
-        lack = shortfall(budget) if budget and arms else ""
+        lack = shortfall(budget)
         versions = {every: _at_cadence(kind, settings, every) for every in cadences}
         if not versions or settings in versions.values():  # nothing is mixed again and again, or it says how often
             versions = {"": _at_cadence(kind, settings, "")}
@@ -331,3 +336,32 @@ CLAIMS: dict[str, Callable[..., tuple[str, str]]] = {
     "no-dip": no_dip, "stays-near": stays_near, "peak": peak, "equal": equal,
 }  # fmt: skip
 NAMING = ("higher", "lower", "lanes", "models")  # settings of claims that name lanes
+
+
+def check_claim(claim: Mapping[str, Any], arms: Collection[str], budgets: Collection[str]) -> None:
+    """Refuse a claim that could only fail later: its settings are the parameters of the function that judges it."""
+    settings = dict(claim)
+    text, kind = typed(str, settings.pop("claim", None), "claim"), known(settings.pop("kind", ""), CLAIMS, "kind")
+    if "needs" in settings:
+        known(settings.pop("needs"), budgets, "budget")
+    hints, (_, *parameters) = get_type_hints(CLAIMS[kind]), inspect.signature(CLAIMS[kind]).parameters.values()
+    names = [parameter.name for parameter in parameters]
+    for name, value in settings.items():
+        typed(hints[known(name, names, f"setting of the claim {kind}")], value, name)
+        if name in ("arm", "larger", "smaller"):
+            known(value, arms, "arm")
+        elif name in NAMING:
+            models = value if isinstance(value, list) else [value]
+            if not models:
+                raise ConfigError(f"{name} of the claim {text!r:.60} is empty", "name at least one model")
+            for model in models:
+                from_mapping(Lane, with_epochs(_lane_of(model), 100))
+                known(model.get("arm", "" if name != "lanes" else settings.get("arm")), arms, "arm")
+    for parameter in parameters:
+        if parameter.default is parameter.empty and parameter.name not in ("every", *settings):
+            raise ConfigError(f"the claim {text!r:.60} has no {parameter.name}", f"{kind} needs it")
+    lanes_of(settings.get("alphas", [settings.get("alpha", "0")]), settings.get("every"))
+    Lane(coupling=settings.get("coupling", "interpolate"))
+    between = settings.get("between", [0, 1])
+    if len(between) != 2 or not 0 <= between[0] <= between[1] <= 1:
+        raise ConfigError(f"between is {between!r:.60}", "give two alphas in order")

@@ -22,7 +22,7 @@ def shortfall(config: Config, wanted: Config) -> str:
     """
     if config.data != wanted.data:
         return f"run on {config.data}, not on {wanted.data}"
-    if _length(config) != _length(wanted):
+    if any(getattr(config, name) != getattr(wanted, name) for name in LENGTH):
         steps, needed = _steps(config), _steps(dataclasses.replace(wanted, validation=config.validation))
         if steps is not None and needed is not None and steps != needed:
             return f"{steps:,} of {needed:,} steps" if steps < needed else f"{steps:,} steps instead of {needed:,}"
@@ -35,10 +35,6 @@ def shortfall(config: Config, wanted: Config) -> str:
         if f.metadata["changes_result"] and f.name not in (*OPEN, *OF_THE_USER) and _closed(own) != _closed(other):
             return f"{f.name.replace('_', ' ')} {shown(own)} instead of {shown(other)}"
     return ""
-
-
-def _length(config: Config) -> tuple[Any, ...]:
-    return tuple(getattr(config, name) for name in LENGTH)
 
 
 def _steps(config: Config) -> int | None:

@@ -100,7 +100,8 @@ class Search:
             self.study = self._open()
             if not (self.folder / "settings.json").exists():
                 write_json(self.folder / "settings.json", self._settings)
-            while batch := self._pending() or self._ask():
+            pending = self.folder / "batch.json"
+            while batch := read_json(pending, {}, ANOTHER_FOLDER) if pending.exists() else self._ask():
                 self._tell(batch, self._run(self._tasks(batch), self.split, runner))
                 if self._complete():
                     self._save(None)
@@ -140,6 +141,7 @@ class Search:
             return self.study.get_trials()
 
     def _complete(self) -> "list[optuna.trial.FrozenTrial]":
+        """Those of them that ran to the end."""
         return [trial for trial in self._trials() if trial.user_attrs["state"] == "complete"]
 
     def _refuse_another(self) -> None:
@@ -168,10 +170,6 @@ class Search:
         return hashlib.sha256(json.dumps(self._settings, sort_keys=True).encode()).hexdigest()[:16]
 
     # A batch: asked for, run, told
-
-    def _pending(self) -> Batch | None:
-        path = self.folder / "batch.json"
-        return read_json(path, {}, ANOTHER_FOLDER) if path.exists() else None
 
     def _ask(self) -> Batch | None:
         """A new batch, or None: there are enough trials, or no others to try. It depends on the seed and them alone."""
@@ -210,8 +208,8 @@ class Search:
         """The runs of a batch."""
         base = dataclasses.replace(self.base, held_out=self.validation)
         callbacks = (Pruner(self._trials()),) if self.prune else ()
-        configs = {name: dataclasses.replace(base, lanes=tuple(map(self._lane, batch[name]))) for name in batch}
-        return [Task(config, self.folder / name, callbacks) for name, config in configs.items()]
+        lanes = {name: tuple(map(self._lane, parameters)) for name, parameters in batch.items()}
+        return [Task(dataclasses.replace(base, lanes=lanes[name]), self.folder / name, callbacks) for name in batch]
 
     def _run(self, tasks: list[Task], data: Dataset, runner: Runner) -> list[Outcome]:
         outcomes = runner(tasks, data)
@@ -254,10 +252,9 @@ class Search:
 
     def _best(self) -> "optuna.trial.FrozenTrial":
         """The best of those that ran to the end; of equal ones the first, so that alpha 0 must be beaten."""
-        complete = self._complete()
-        if not complete:
-            raise RunError("no trial ran to its end", "try a smaller --lr")
-        return max(complete, key=lambda trial: (trial.value, -trial.number))
+        if complete := self._complete():
+            return max(complete, key=lambda trial: trial.value or 0.0)
+        raise RunError("no trial ran to its end", "try a smaller --lr")
 
     def _final(self, runner: Runner) -> list[Final]:
         """Train the chosen lane and the known ones on all training images; only here the test images are used."""
@@ -311,11 +308,9 @@ class Search:
             drawn = {name or "all layers": schedule.numbers[schedule.kind == "once"] for name, schedule in parts}
         else:
             kind, drawn = lane.coupling, {name: getattr(lane, name) for name in SETTINGS[lane.coupling]}
-        by_epoch = [values[epoch] for epoch in sorted(values)]
-        attributes = trial.user_attrs
         return Trial(
-            trial.number, lane.title, _settings_of(lane), kind, drawn, attributes["state"], trial.value, by_epoch,
-            attributes["run"][:2],
+            trial.number, lane.title, _settings_of(lane), kind, drawn, trial.user_attrs["state"], trial.value,
+            [values[epoch] for epoch in sorted(values)], trial.user_attrs["run"][:2],
         )  # fmt: skip
 
     def _importances(self) -> dict[str, float]:

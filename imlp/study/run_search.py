@@ -4,12 +4,12 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from imlp.backend import backend as get_backend
 from imlp.data import Dataset
 from imlp.files import check_path
-from imlp.study.cluster import connected
+from imlp.study.cluster import Cluster, connected
 from imlp.study.optuna_search import Search
 from imlp.study.outcomes import SearchOutcome
 from imlp.study.run_sweep import Runner
@@ -18,9 +18,6 @@ from imlp.study.tasks import Outcome, Task
 from imlp.study.watcher import Watcher
 from imlp.train import prepare
 from imlp.train.config import Config, check_seeds
-
-if TYPE_CHECKING:
-    from imlp.study.cluster import Cluster
 
 TRIALS = 32
 
@@ -51,7 +48,7 @@ def search(
     lanes_at_once: int | None = None,
     storage: str | None = None,
     data: Dataset | None = None,
-    cluster: "Cluster | None" = None,
+    cluster: Cluster | None = None,
     check: bool = True,
     watcher: Watcher | None = None,
 ) -> SearchResult:

@@ -6,16 +6,16 @@ An experiment has arms, each one configuration with its lanes; `reproduce` runs 
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from imlp.couplings.schedule import alphas_of
 from imlp.errors import ConfigError, ImlpError, known
 from imlp.files import shown
-from imlp.paper.check_experiment import check_claim
-from imlp.paper.claims import judge
+from imlp.paper.claims import check_claim, judge
 from imlp.paper.distance import shortfall
-from imlp.study.outcomes import ArmName, ExperimentOutcome, OutcomeRow, PaperPoint, Verdict, typed
+from imlp.study.outcomes import ArmName, ExperimentOutcome, OutcomeRow, PaperPoint, typed
 from imlp.study.scores import Arm, ArmPlan, Score
 from imlp.train.config import Config, Lane, check_seeds, from_mapping, read, recorded, with_recipe
 from imlp.train.lane import lanes_of, with_epochs
@@ -134,21 +134,15 @@ class Experiment:
                     paper=paper, paper_std=paper_std, difference=difference,
                 ))  # fmt: skip
                 points += [PaperPoint(name, model, score.alpha, paper, paper_std)] if theirs else []
+        deviations = [number.std for number in numbers if number.std is not None]
+        assumed = max(deviations, default=self.content.assumed_std)  # where there are too few seeds for a spread
+        lacking = partial(self.shortfall, arms)
+        verdicts = judge(self.content.claims, arms, shortfall=lacking, assumed=assumed)
         return ExperimentOutcome(
             name=self.name, title=self.content.title, asks=self.asks, budget=budget, command=command, lacking=far,
             arms=[ArmName(name, arm.key) for name, arm in arms.items()],
-            table=table, verdicts=self.judge(arms), paper=points,
+            table=table, verdicts=verdicts, paper=points,
         )  # fmt: skip
-
-    def judge(self, arms: Mapping[str, Arm]) -> list[Verdict]:
-        """A verdict on each claim, by runs that are what it needs.
-
-        Where there are too few seeds for a spread, the largest standard deviation that the paper reports for these
-        models stands in, or the one that the file names.
-        """
-        deviations = [number.std for number in self.paper(_data(arms)) if number.std is not None]
-        assumed = max(deviations, default=self.content.assumed_std)
-        return judge(self.content.claims, arms, shortfall=lambda budget: self.shortfall(arms, budget), assumed=assumed)
 
     def shortfall(self, arms: Mapping[str, Arm], budget: str = "paper") -> str:
         """What the runs lack of a budget's setting ("790 of 39,100 steps"); nothing if they have it."""
