@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from epochs import at_lowest_loss, over_the_last
 
 from imlp.paper import experiments
-from imlp.paper.distance import shortfall
-from imlp.paper.experiments import PaperNumber
+from imlp.paper.experiments import PaperNumber, shortfall
 from imlp.study.scores import arms_of
 from imlp.train.config import Config, Lane
 from imlp.train.run_reader import Run

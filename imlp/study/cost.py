@@ -104,18 +104,16 @@ def speeds_of(bases: Iterable[Config], progress: ProgressCallback, data: Dataset
     kinds, found = {(base.network, base.options): base for base in bases}, {}
     for k, (kind, base) in enumerate(kinds.items()):
         progress("timing a few steps of each network", k, len(kinds))
-        found[kind] = _speed(base, data or _noise(base))
+        found[kind] = _speed(base, data)
     return found
 
 
-def _noise(base: Config) -> Dataset:
-    rng, options = np.random.default_rng(0), dict(base.options)
-    image, classes = options.get("image", (3, 32, 32)), options.get("classes", 10)
-    x, y = rng.integers(0, 256, (PIECE, *image), np.uint8), rng.integers(0, classes, PIECE)
-    return Dataset("noise", x, y, x[:10], y[:10], tuple(map(str, range(classes))))
-
-
-def _speed(base: Config, data: Dataset) -> tuple[float, float]:
+def _speed(base: Config, data: Dataset | None) -> tuple[float, float]:
+    if data is None:
+        rng, options = np.random.default_rng(0), dict(base.options)
+        image, classes = options.get("image", (3, 32, 32)), options.get("classes", 10)
+        x, y = rng.integers(0, 256, (PIECE, *image), np.uint8), rng.integers(0, classes, PIECE)
+        data = Dataset("noise", x, y, x[:10], y[:10], tuple(map(str, range(classes))))
     one, three = (
         Trainer(dataclasses.replace(base, lanes=(Lane(),) * lanes), data, Path()).seconds_a_step() for lanes in (1, 3)
     )

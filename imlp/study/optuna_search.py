@@ -27,12 +27,12 @@ from imlp.data import Dataset
 from imlp.errors import ConfigError, RunError
 from imlp.files import check_new, write_json
 from imlp.study.outcomes import Choice, Final, HeldOut, SearchOutcome, SeedScores, Trial
-from imlp.study.pruner import Pruner
 from imlp.study.scores import arms_of
 from imlp.study.search_space import SETTINGS, Parameters, Space, import_optuna
 from imlp.study.tasks import Outcome, Task, lanes_at_once, plan
-from imlp.train.callbacks import Row
+from imlp.train.callbacks import Callback, Row
 from imlp.train.config import Config, Lane, from_mapping
+from imlp.train.loop import Trainer
 from imlp.train.run_folder import RunFolder, locked, refuse_links
 from imlp.train.run_reader import read_json, read_run
 
@@ -43,6 +43,8 @@ AT_ONCE = 8  # lanes in one run, if memory allows
 RANDOM = 8  # trials before the sampler begins to learn from them
 TOLD = 10  # trials to the end before anything is said of what matters
 TRIES = 20  # draws for a lane that has not been tried yet
+UNPRUNED = 5  # trials that run to the end before any is stopped early, and
+UNPRUNED_SHARE = 0.25  # the share of the epochs in which none is
 FILES = ("settings.json", "batch.json", "trials.journal", "search.json", "search.png")  # beside the runs
 ANOTHER_FOLDER = "choose another folder with --out"
 
@@ -322,6 +324,33 @@ class Search:
             warnings.simplefilter("ignore")  # of parameters that few trials have
             shares: dict[str, float] = import_optuna().importance.get_param_importances(self.study)
         return shares
+
+
+class Pruner(Callback):
+    """Retires a lane whose best accuracy so far is below the median that earlier trials had after the same epoch.
+
+    It asks Optuna's median pruner, through a separate study in memory, so that it can be sent to another machine.
+    """
+
+    def __init__(self, history: "Sequence[optuna.trial.FrozenTrial]"):
+        self.history = history
+
+    def started(self, trainer: Trainer) -> None:
+        optuna = import_optuna()
+        warmup = int(UNPRUNED_SHARE * trainer.config.epochs) + 1
+        pruner = optuna.pruners.MedianPruner(n_startup_trials=UNPRUNED, n_warmup_steps=warmup)
+        study = optuna.create_study(direction="maximize", pruner=pruner)
+        study.add_trials(self.history)
+        self.trials = [study.ask() for _ in trainer.config.lanes]
+        self.epoch_ended(trainer, trainer.state.rows, {})
+
+    def epoch_ended(self, trainer: Trainer, rows: list[Row], seconds: dict[str, float]) -> None:
+        for row in (row for row in rows if row["lane"] != "prior"):
+            self.trials[row["lane"]].report(100 * row["test_accuracy"], row["epoch"])
+        now = trainer.state.epoch
+        for lane in [row["lane"] for row in rows if row["epoch"] == now < trainer.config.epochs]:
+            if lane in trainer.state.active and self.trials[lane].should_prune():
+                trainer.retire(lane, "pruned")
 
 
 def _settings_of(lane: Lane) -> dict[str, Any]:

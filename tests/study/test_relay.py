@@ -5,7 +5,7 @@ import os
 import pytest
 
 from imlp.errors import RunError
-from imlp.study.cluster.relay import Relay
+from imlp.study.cluster.driver import Relay
 
 
 @pytest.fixture

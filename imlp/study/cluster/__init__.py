@@ -1,8 +1,7 @@
 """The tasks of a sweep on Ray: a cluster, or one that is started on this machine for the time of the sweep.
 
 Each task runs the same `run_task` as on one machine, so it leaves the same files. `driver` hands the tasks out and
-follows them, `worker` runs one of them, and `relay` carries progress and files between the two. Ray is imported only
-once a cluster is joined.
+follows them, `worker` runs one of them. Ray is imported only once a cluster is joined.
 """
 
 import dataclasses

@@ -9,6 +9,7 @@ import dataclasses
 import hashlib
 import platform
 import sys
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -23,13 +24,15 @@ from filelock import FileLock, Timeout
 import imlp
 from imlp.data import Dataset
 from imlp.errors import ImlpError, RunError
+from imlp.files import make_folder
 from imlp.plugins import received
-from imlp.study.cluster.relay import PATIENCE, Upload
 from imlp.study.tasks import Outcome, Task, run_task, write_log
 from imlp.study.watcher import Progress
-from imlp.train.callbacks import Callback
-from imlp.train.loop import Interrupted
+from imlp.train.callbacks import Callback, Row
+from imlp.train.loop import Interrupted, Trainer
 from imlp.train.run_folder import RunFolder
+
+PATIENCE = 120.0  # seconds that a run waits for an orphaned process to release its folder
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,9 @@ def work(job: Job, data: Dataset, relay: Any) -> Outcome | None:
 
     if ray.get(relay.begun.remote(job.key, platform.node())):
         return None
-    check_versions(job.versions)
+    here = versions()
+    if wrong := [f"{name} {here[name]} instead of {own}" for name, own in job.versions.items() if here[name] != own]:
+        raise RunError(f"{platform.node()} has {', '.join(wrong)}")  # the driver stops at once
     sys.argv = list(job.command)  # what env.json will name
 
     def tell(method: str, value: Any) -> Any:
@@ -108,6 +113,55 @@ def _folder(job: Job, relay: Any) -> Iterator[tuple[Path, list[Callback]]]:
             upload.send()
 
 
+class Upload(Callback):
+    """Keeps the run's folder at the driver's like the one here, after each checkpoint."""
+
+    def __init__(self, relay: Any, there: Path, here: Path) -> None:
+        self.relay, self.there, self.here, self.saved = relay, str(there), here, 0.0
+        self.sent: dict[str, tuple[int, int]] = {}
+
+    def fetch(self) -> None:
+        """Take what a run needs to be resumed."""
+        import ray
+
+        end = time.monotonic() + PATIENCE
+        while (files := ray.get(self.relay.take.remote(self.there))) is None:
+            if time.monotonic() > end:
+                raise RunError(f"another process is training in {self.there}", "wait for it, or give another --out")
+            time.sleep(1)
+        for name, content in files.items():
+            make_folder((self.here / name).parent)
+            (self.here / name).write_bytes(content)
+        self.sent = self._files()
+
+    def send(self) -> None:
+        """Send what is new, what says which run it is first, the result last, and have deleted what is gone."""
+        import ray
+
+        files = self._files()
+        new = sorted((name for name in files if self.sent.get(name) != files[name]), key=RunFolder.sending_order)
+        contents = {name: (self.here / name).read_bytes() for name in new}
+        ray.get(self.relay.put.remote(self.there, contents, [*self.sent.keys() - files.keys()]))
+        self.sent = files
+
+    def stepped(self, trainer: Trainer, images: int) -> None:
+        if trainer.saved != self.saved:
+            self.epoch_ended(trainer, [], {})
+
+    def epoch_ended(self, trainer: Trainer, rows: list[Row], seconds: dict[str, float]) -> None:
+        begin = time.monotonic()
+        self.send()
+        if trainer.saved != self.saved:  # sending is a part of saving: a run that is far away saves less often
+            trainer.saving += time.monotonic() - begin
+        self.saved = trainer.saved
+
+    def _files(self) -> dict[str, tuple[int, int]]:
+        """Every file of the run with its time and size."""
+        paths = [path for path in self.here.rglob("*") if path.is_file() and not path.name.startswith(".")]
+        stats = {path.relative_to(self.here).as_posix(): path.stat() for path in paths}
+        return {name: (stat.st_mtime_ns, stat.st_size) for name, stat in stats.items()}
+
+
 def versions() -> dict[str, str]:
     """What has to be the same on every machine.
 
@@ -122,13 +176,6 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             found[name] = "none"
     return found
-
-
-def check_versions(wanted: dict[str, str]) -> None:
-    """Refuse to run anything here, unless this machine has the driver's versions."""
-    here = versions()
-    if wrong := [f"{name} {here.get(name)} instead of {own}" for name, own in wanted.items() if here.get(name) != own]:
-        raise RunError(f"{platform.node()} has {', '.join(wrong)}")
 
 
 def _digest(home: Path) -> str:
