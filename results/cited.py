@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from archive import Record
-from epochs import at_lowest_loss, over_the_last
+from readings import at_lowest_loss, over_the_last
 
 from imlp.errors import ConfigError
 from imlp.study.scores import Arm, arms_of

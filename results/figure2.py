@@ -7,8 +7,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from epochs import at_lowest_loss
-from readings import differences
+from readings import at_lowest_loss, differences
 
 from imlp.paper import experiments
 from imlp.study.scores import Arm, arms_of

@@ -17,7 +17,7 @@ from archive import Record
 from imlp.errors import ConfigError, ImlpError
 from imlp.files import parse_toml, read_text
 from imlp.study.cost import duration
-from imlp.study.outcomes import FAILS, HOLDS, UNKNOWN, OutcomeRow, Verdict, typed
+from imlp.study.outcomes import FAILS, HOLDS, UNKNOWN, typed
 from imlp.study.scores import PRIORS, arms_of
 from imlp.train.run_reader import Run
 
@@ -196,16 +196,14 @@ def _numbers(record: Record) -> str:
         for row in outcome.table:
             if (row.arm, row.model) not in rows or row.paper is not None:
                 model = f"{row.arm}: {row.model}" if len(outcome.arms) > 1 else row.model
-                rows[row.arm, row.model] = [model, *_cells(row), *([_number(row.difference, "+.2f")] * compared)]
+                interval = "{:.2f} to {:.2f}".format(*row.interval) if row.interval else ""
+                ours = [_number(row.mean), _number(row.std), interval, str(row.n)]
+                paper = [_number(row.paper), _number(row.paper_std), *([_number(row.difference, "+.2f")] * compared)]
+                rows[row.arm, row.model] = [model, *ours, *paper]
     columns = ["model", "ours", "std", "95 %", "seeds", "paper", "its std", *(["difference"] if compared else [])]
     parts = [_text(f"**{record.name}**{f' ({record.lacking})' if record.lacking else ''}")]
     parts += [_table(columns, rows.values())] if rows else []
     return "\n\n".join([*parts, *(_unfinished(run) for run in record.runs if run.result is None)])
-
-
-def _cells(row: OutcomeRow) -> list[str]:
-    interval = "{:.2f} to {:.2f}".format(*row.interval) if row.interval else ""
-    return [_number(row.mean), _number(row.std), interval, str(row.n), _number(row.paper), _number(row.paper_std)]
 
 
 def _unfinished(run: Run) -> str:
@@ -218,7 +216,7 @@ def _unfinished(run: Run) -> str:
 
 
 def _verdicts(record: Record) -> str:
-    lines = [_text(f"- *{v.verdict}*: {v.claim}. {_sentence(v)}") for v in record.verdicts]
+    lines = [_text(f"- *{v.verdict}*: {v.claim}. {v.because[0].upper()}{v.because[1:]}.") for v in record.verdicts]
     return "\n".join([_text(f"**{record.name}**"), "", *lines])
 
 
@@ -249,10 +247,6 @@ def _machine(env: dict[str, Any]) -> str:
     threads = env.get("threads")
     parts = [env.get("system"), env.get("processor"), threads and f"{threads} thread{'s' * (threads != 1)}"]
     return ", ".join(str(part) for part in parts if part)
-
-
-def _sentence(verdict: Verdict) -> str:
-    return f"{verdict.because[0].upper()}{verdict.because[1:]}."
 
 
 def _number(value: float | None, digits: str = ".2f") -> str:
