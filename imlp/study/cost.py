@@ -61,21 +61,12 @@ def counted(n: int, what: str) -> str:
 def estimate(
     plans: Sequence[ArmPlan], seeds: int, *, data: Dataset | None = None, progress: ProgressCallback = silent
 ) -> dict[str, Any]:
-    """Expected `seconds` of all arms and seeds in this process, one run after the other, and what they are made of.
+    """`lanes`, `seeds` and expected `seconds` of all arms in this process, one run after the other.
 
     Without `data`, images are those of CIFAR, or of `shapes` where that is the data set.
     """
     seconds = seconds_of(plans, seeds, speeds_of((plan.base for plan in plans), progress, data), data)
-    return {"arms": len(plans), "lanes": sum(len(plan.lanes) for plan in plans), "seeds": seeds, "seconds": seconds}
-
-
-def estimate_sweep(
-    base: Config, lanes: tuple[Lane, ...], seeds: int, *, progress: ProgressCallback = silent
-) -> dict[str, Any]:
-    """Of a sweep: `lanes`, `seeds` and expected `seconds`."""
-    data = prepare.load_data(base, progress)
-    found = estimate([ArmPlan("sweep", base, lanes)], seeds, data=data, progress=progress)
-    return {name: found[name] for name in ("lanes", "seeds", "seconds")}
+    return {"lanes": sum(len(plan.lanes) for plan in plans), "seeds": seeds, "seconds": seconds}
 
 
 def estimate_search(

@@ -35,12 +35,13 @@ class SweepResult:
 
     def as_dict(self) -> dict[str, Any]:
         """What `sweep --json` prints; the prior has `lane` None, and accuracies are in per cent."""
-        models = []
-        runs = self.arm.runs if self.arm else ()
+        runs, scores = (self.arm.runs, self.arm.scores) if self.arm else ((), [])
         asked = {lane.compared: lane for run in runs for lane in run.config.lanes}  # in the words of who asked for them
-        for score in self.arm.scores if self.arm else ():
-            lane = dataclasses.asdict(asked[score.lane]) if score.lane else None
-            models.append({"lane": lane, "mean": score.mean, "std": score.std, "n": score.n, "by_seed": score.by_seed})
+        models = [
+            {"lane": dataclasses.asdict(asked[score.lane]) if score.lane else None}
+            | {"mean": score.mean, "std": score.std, "n": score.n, "by_seed": score.by_seed}
+            for score in scores
+        ]
         return {"folder": str(self.folder), "failed": self.failed, "models": models}
 
 
@@ -78,7 +79,8 @@ def sweep(
     base, watcher = config or Config(), watcher or Watcher()
     check_seeds(seeds)
     lanes = sweep_lanes(alphas, every, lane or {})
-    folder = check_path(out or default_folder(base))
+    name = f"sweep-{base.network_name}-{Path(base.data).name}-{base_identity(base)}"
+    folder = check_path(out or Path("runs") / name)
     get_backend(base.backend)  # before anything slow: it names what is missing
     data = data or prepare.load_data(base, watcher.progress)
     span = range(base.seed, base.seed + seeds)
@@ -93,11 +95,6 @@ def sweep_lanes(alphas: str | Iterable[str], every: str | None, lane: Mapping[st
     mixes = issubclass(class_of(lane.get("coupling", "interpolate")), Mixing)
     unset = alphas in (ALPHAS, [ALPHAS]) and not mixes
     return lanes_of("0" if unset else alphas, every, **lane)
-
-
-def default_folder(base: Config) -> Path:
-    """Where a sweep goes that was given no folder."""
-    return Path("runs") / f"sweep-{base.network_name}-{Path(base.data).name}-{base_identity(base)}"
 
 
 @dataclass

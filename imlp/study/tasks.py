@@ -80,7 +80,7 @@ def plan(
 
 def lanes_at_once(base: Config, data: Dataset, lanes: int, free: float | None = None) -> int:
     """As many lanes as fit into the memory that is free, at least one; `free` where the runs are not here."""
-    need = Trainer(base, data, Path()).memory()
+    need = Trainer(dataclasses.replace(base, lanes=()), data, Path()).memory()
     free = machine.free_memory(need.device) if free is None else free
     return max(1, min(lanes, int((SHARE * free - need.once) // need.lane)))
 
