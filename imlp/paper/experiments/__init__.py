@@ -225,10 +225,8 @@ def _listed(table: Mapping[str, Any], epochs: int) -> list[Lane]:
 
 def is_about(score: Score, number: PaperNumber) -> bool:
     """Whether the paper's number is about this model; it says nothing of cadence, so all are compared with it."""
-    if number.lane is None or score.lane is None:
-        return number.lane is None and score.lane is None
-    theirs = number.lane.compared
-    return dataclasses.replace(score.lane, every="epoch") == dataclasses.replace(theirs, every="epoch")
+    ours, theirs = (lane and dataclasses.replace(lane.compared, every="epoch") for lane in (score.lane, number.lane))
+    return ours == theirs
 
 
 def shortfall(config: Config, wanted: Config) -> str:
@@ -247,9 +245,9 @@ def shortfall(config: Config, wanted: Config) -> str:
             return f"{config.epochs:,} of {wanted.epochs:,} epochs"
     for f in dataclasses.fields(Config):
         own, other = getattr(config, f.name), getattr(wanted, f.name)
-        if f.name == "source" and not other:  # a file that only names a network does not say what its text is
-            continue
-        if f.metadata["changes_result"] and f.name not in (*OPEN, *OF_THE_USER) and _closed(own) != _closed(other):
+        unsaid = f.name == "source" and not other  # a file that only names a network does not say what its text is
+        counts = f.metadata["changes_result"] and f.name not in (*OPEN, *OF_THE_USER) and not unsaid
+        if counts and _closed(own) != _closed(other):
             return f"{f.name.replace('_', ' ')} {shown_setting(own)} instead of {shown_setting(other)}"
     return ""
 
