@@ -11,17 +11,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from imlp.data.dataset import ProgressCallback, silent
 from imlp.errors import FileError
-from imlp.files import check_path, make_folder, reason, shown, write_json
+from imlp.files import check_path, make_folder, reason, shown, write_json, write_whole
 from imlp.paper import experiments
 from imlp.paper.implied import decided, implied
+from imlp.report import figures, gather
 from imlp.study.outcomes import ExperimentOutcome, Verdict, read_outcome
 from imlp.study.scores import arms_of
 from imlp.train.run_folder import ENVIRONMENT, RunFolder
 from imlp.train.run_reader import Run, find_runs, read_json
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 EXPERIMENT = "experiment.json"
+DRAWN = ("alpha", "knobs", "epochs")  # figures: accuracy against alpha, over two knobs, and by epoch
 
 
 @dataclass(frozen=True)
@@ -114,3 +121,29 @@ def collect(source: Path, target: Path) -> int:
             content = read_json(copy, {"command": str})
             write_json(copy, {**content, "command": re.sub(r" --out[ =]\S+", "", content["command"])})
     return len(kept)
+
+
+def draw(record: Path, progress: ProgressCallback = silent) -> int:
+    """Draw its figures into a folder in that of the record, and delete those of runs that are gone; how many files."""
+    outcomes = [read_outcome(path) for path in sorted(record.rglob(EXPERIMENT))]
+    arms, written = gather.gather(arms_of(find_runs([record])), outcomes), []
+    for n, arm in enumerate(arms):
+        progress("drawing figures", n, len(arms))
+        drawn = figures.of_arm(arm)
+        for kind in (kind for kind in DRAWN if kind in drawn):
+            written += write(record / "figures", f"{arm.id}-{kind}", drawn[kind])
+    for old in (path for kind in DRAWN for path in (record / "figures").glob(f"*-{kind}.*")):
+        if old not in written:
+            old.unlink()
+    return len(written)
+
+
+def write(folder: Path, name: str, figure: "Figure") -> list[Path]:
+    """Put a figure into a folder, as `name.png` and `name.svg`."""
+    make_folder(folder)
+    paths = []
+    for suffix, content in figures.written(figure).items():
+        paths.append(folder / f"{name}.{suffix}")
+        with write_whole(paths[-1]) as file:
+            file.write(content)
+    return paths

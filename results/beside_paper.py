@@ -6,7 +6,6 @@ The paper does not say after which epoch it measured, and one epoch alone is noi
 from collections.abc import Sequence
 
 import readings
-from epochs import at_best, at_lowest_loss, over_the_last
 
 from imlp.paper import experiments
 from imlp.paper.implied import JUDGED_BY
@@ -35,8 +34,8 @@ def _rows(arm: Arm) -> list[list[str]]:
                 continue
             scores = [score]
             if lane is None or lane.is_plain or lane.is_mixed_repeatedly:  # otherwise only the last epoch is mixed
-                read = (over_the_last(arm, lane), at_lowest_loss(arm, lane), at_best(arm, lane))
-                scores += filter(None, read)
+                ways = readings.over_the_last, readings.at_lowest_loss, readings.at_best
+                scores += filter(None, (read(arm, lane) for read in ways))
             spread = "" if score.std is None else f" ± {score.std:.1f}"
             cells = [f"{score.mean:.1f}" for score in scores] + [""] * (4 - len(scores))
             cells[0] += f"{spread} ({score.n})"

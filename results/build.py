@@ -6,12 +6,11 @@ The package knows nothing of the record; this program and the modules beside it 
 import dataclasses
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import archive
 import figure2
 import figure3
-import record_figures
 import typer
 from results_page import FINDINGS, MARK, pages
 
@@ -56,7 +55,7 @@ def _build(folder: Path, collect: Path | None, name: str | None) -> None:
     if collect is not None:
         target = folder / (name or check_path(collect).resolve().name)
         with watched() as progress, archive.replaced(target) as new:
-            n = archive.collect(collect, new) + record_figures.draw(new, progress)
+            n = archive.collect(collect, new) + archive.draw(new, progress)
         out.print(f"collected: {n} files", soft_wrap=True)
     if (folder / "README.md").is_file() and MARK not in read_text(folder / "README.md"):
         remedy = f"move what it says into {folder / FINDINGS}, delete it, and run this program again"
@@ -67,24 +66,17 @@ def _build(folder: Path, collect: Path | None, name: str | None) -> None:
     runs = [run for record in records for run in record.runs]
     for number, module in ((2, figure2), (3, figure3)):
         if (arm := module.best_arm(runs)) is not None:
-            record_figures.write(folder, f"figure{number}", module.figure(arm))
-    for own, text in pages(folder, records).items():
-        with write_whole(folder / own) as file:
+            archive.write(folder, f"figure{number}", module.figure(arm))
+    for path, text in computed(folder, records).items():
+        with write_whole(path) as file:
             file.write(text.encode())
-        out.print(f"written: {folder / own}", soft_wrap=True)
-    if folder.resolve() == HERE:
-        with write_whole(EXPLORE) as file:
-            file.write(json.dumps(explore_accuracy(records), indent=1).encode() + b"\n")
+        out.print(f"written: {path}", soft_wrap=True)
 
 
 def _check(folder: Path) -> None:
-    records = archive.records(folder)
+    records, remedy = archive.records(folder), "write it first: python results/build.py"
     stale = [folder / record.name / archive.EXPERIMENT for record in records if record.is_stale]
-    for name, text in pages(folder, records).items():
-        if read_text(folder / name, "write it first: python results/build.py") != text:
-            stale.append(folder / name)
-    if folder.resolve() == HERE and json.loads(EXPLORE.read_text()) != explore_accuracy(records):
-        stale.append(EXPLORE)
+    stale += [path for path, text in computed(folder, records).items() if read_text(path, remedy) != text]
     for path in stale:
         err.print(f"error: {path} is not what the runs give; to update it: python results/build.py", soft_wrap=True)
     if stale:
@@ -92,12 +84,15 @@ def _check(folder: Path) -> None:
     out.print(f"{folder / 'README.md'} agrees with its files", soft_wrap=True)
 
 
-def explore_accuracy(records: list[archive.Record]) -> dict[str, Any]:
-    """What the page of `explore` shows: figure 2 with its spread, the prior, and what the runs are."""
-    arm = figure2.best_arm([run for record in records for run in record.runs])
-    if arm is None:
-        raise ConfigError(f"{HERE} has no curve over alpha yet", "collect runs first: --collect FOLDER")
-    return figure2.points(arm)
+def computed(folder: Path, records: list[archive.Record]) -> dict[Path, str]:
+    """The pages, and, of this repository's own record, what the page of `explore` shows."""
+    texts = {folder / name: text for name, text in pages(folder, records).items()}
+    if folder.resolve() == HERE:
+        arm = figure2.best_arm([run for record in records for run in record.runs])
+        if arm is None:
+            raise ConfigError(f"{HERE} has no curve over alpha yet", "collect runs first: --collect FOLDER")
+        texts[EXPLORE] = json.dumps(figure2.points(arm), indent=1) + "\n"
+    return texts
 
 
 if __name__ == "__main__":

@@ -1,25 +1,19 @@
 """Numbers in the sentences of `findings.toml`: `{cnn-paper: S-CNN}` there is what the runs say, so none is outdated.
 
-After a bar stands how it is read: `{cnn-paper: S-CNN | last five}`. Two models with a minus between them are compared:
-`{cnn-paper: S-CNN - S-MLP (alpha 0)}`.
+After a bar stands how it is read: `{cnn-paper: S-CNN | last five}`.
 """
 
 import re
 from collections.abc import Sequence
 
 from archive import Record
-from epochs import at_best, at_lowest_loss, over_the_last
+from readings import at_lowest_loss, over_the_last
 
 from imlp.errors import ConfigError
 from imlp.study.scores import Arm, arms_of
 
 CITED = re.compile(r"\{([\w-]+): ([^{}|]+?)(?: \| ([^{}|]+))?\}")
-READ = {
-    "last five": over_the_last,
-    "lowest loss": at_lowest_loss,
-    "highest": at_best,
-}
-WAYS = f"nothing, {', '.join(READ)}, seed N, std, seeds or paper"
+READ = {None: Arm.score, "last five": over_the_last, "lowest loss": at_lowest_loss}
 
 
 def filled(text: str, records: Sequence[Record]) -> str:
@@ -28,24 +22,15 @@ def filled(text: str, records: Sequence[Record]) -> str:
 
 
 def _number(match: re.Match[str], records: Sequence[Record]) -> str:
-    name, models, how = match.groups()
-    record = next((record for record in records if record.name == name), None)
-    values = [_value(record, model, how) for model in models.split(" - ")] if record else [None]
-    if None in values:
-        raise ConfigError(f"{match[0]} is not on record", f"name a record, a model as its table does, and: {WAYS}")
-    return f"{values[0] - sum(values[1:]):.{0 if how == 'seeds' else 1}f}"  # type: ignore[operator]
-
-
-def _value(record: Record, model: str, how: str | None) -> float | None:
-    if how in ("std", "seeds", "paper"):
-        of = {"std": "std", "seeds": "n", "paper": "paper"}[how]
-        rows = [row for outcome in record.outcomes for row in outcome.table if row.model == model]
-        return next((value for row in rows if (value := getattr(row, of)) is not None), None)
-    for arm in arms_of(record.runs):
-        for lane in (None, *arm.lanes):
-            if model == (arm.prior_name if lane is None else lane.title):
-                score = READ.get(how or "", Arm.score)(arm, lane)
-                if score is not None and (how or "").startswith("seed "):
-                    return score.by_seed.get(int(how.removeprefix("seed ")))  # type: ignore[union-attr]
-                return score.mean if score and (how is None or how in READ) else None
-    return None
+    name, model, how = match.groups()
+    for record in (record for record in records if record.name == name):
+        if how in ("seeds", "paper"):
+            for row in (row for outcome in record.outcomes for row in outcome.table if row.model == model):
+                if (value := row.n if how == "seeds" else row.paper) is not None:
+                    return f"{value:.{0 if how == 'seeds' else 1}f}"
+        for arm in arms_of(record.runs) if how in READ else ():
+            lanes = {arm.prior_name: None} | {lane.title: lane for lane in arm.lanes}
+            if model in lanes and (score := READ[how](arm, lanes[model])) is not None:
+                return f"{score.mean:.1f}"
+    remedy = "name a record, a model as its table does, and: nothing, last five, lowest loss, seeds or paper"
+    raise ConfigError(f"{match[0]} is not on record", remedy)

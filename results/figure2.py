@@ -7,8 +7,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from epochs import at_lowest_loss
-from readings import differences
+from readings import at_lowest_loss, differences
 
 from imlp.paper import experiments
 from imlp.study.scores import Arm, arms_of
@@ -24,7 +23,11 @@ FEWEST = 4  # alphas above 0 in one series, for it to be a curve
 
 def best_arm(runs: Sequence[Run]) -> Arm | None:
     """The runs that show the curve best, wherever they lie; None if none do."""
-    return best_evidence(runs, _alphas, FEWEST)
+
+    def alphas(arm: Arm) -> int:
+        return max((len(arm.scores_of(lanes)) for lanes in series(arm).values()), default=0)
+
+    return best_evidence(runs, alphas, FEWEST)
 
 
 def best_evidence(runs: Sequence[Run], points: Callable[[Arm], int], fewest: int) -> Arm | None:
@@ -98,7 +101,3 @@ def points(arm: Arm) -> dict[str, Any]:
 
 def _point(score: Any) -> dict[str, Any]:
     return {"alpha": score.alpha, "accuracy": score.mean / 100, "std": score.std and score.std / 100, "n": score.n}
-
-
-def _alphas(arm: Arm) -> int:
-    return max((len(arm.scores_of(lanes)) for lanes in series(arm).values()), default=0)

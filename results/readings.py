@@ -1,17 +1,19 @@
 """Which reading of the paper: its networks on CIFAR-10 with each setting that it leaves open, beside its numbers.
 
-Runs of the paper's length are compared with the paper, in its standard deviations.
+Runs of the paper's length are compared with the paper, in its standard deviations, and read off the last epoch and off
+others: the paper does not say after which one it measured.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 
-from epochs import at_lowest_loss, over_the_last
+import numpy as np
 
 from imlp.paper import experiments
-from imlp.paper.distance import shortfall
-from imlp.paper.experiments import PaperNumber
-from imlp.study.scores import arms_of
+from imlp.paper.experiments import PaperNumber, shortfall
+from imlp.study.scores import Arm, Score, arms_of
+from imlp.train.callbacks import Row
 from imlp.train.config import Config, Lane
 from imlp.train.run_reader import Run
 
@@ -37,8 +39,8 @@ def tables(runs: Sequence[Run]) -> list[Table]:
     A run that was stopped stands there with its latest epoch, where no other of its reading has been run to the end.
     """
     arms = sorted((arm for arm in arms_of(runs) if _is_reading(arm.config)), key=lambda arm: differences(arm.config))
-    accuracies: dict[tuple[str, ...], dict[str, str]] = {}
-    distances: dict[tuple[str, ...], dict[str, str]] = {}
+    accuracies: dict[tuple[str, ...], dict[str, str]] = defaultdict(dict)
+    distances: dict[tuple[str, ...], dict[str, str]] = defaultdict(dict)
     for arm in arms:
         name = _named(arm.config)
         for model, (experiment, lane) in MODELS.items():
@@ -49,19 +51,17 @@ def tables(runs: Sequence[Run]) -> list[Table]:
             for epoch, score in zip(EPOCHS, scores, strict=True):
                 if score is not None:
                     far = f"{(score.mean - theirs.value) / (theirs.std or 1):+.1f}"
-                    distances.setdefault((name, epoch), {}).setdefault(model, far)
+                    distances[name, epoch].setdefault(model, far)
             if scores[0] is not None:
-                accuracies.setdefault((name, str(arm.config.epochs)), {}).setdefault(model, f"{scores[0].mean:.1f}")
+                accuracies[name, str(arm.config.epochs)].setdefault(model, f"{scores[0].mean:.1f}")
             elif run := max((run for run in arm.runs if run.rows_of(lane)), key=_latest, default=None):
                 accuracy = f"{100 * run.rows_of(lane)[-1]['test_accuracy']:.1f}"
-                accuracies.setdefault((name, str(_latest(run))), {}).setdefault(model, accuracy)
+                accuracies[name, str(_latest(run))].setdefault(model, accuracy)
     if not accuracies:
         return []
-    finished = {name for name, epochs in accuracies if epochs == str(PAPER_CONFIG.epochs)}
-    for key in [key for key in accuracies if key[0] in finished and key[1] != str(PAPER_CONFIG.epochs)]:
-        del accuracies[key]
-    paper = {model: f"{_paper(*of).value:.1f}" for model, of in MODELS.items()}
-    accuracies["the paper", str(PAPER_CONFIG.epochs)] = paper
+    whole = str(PAPER_CONFIG.epochs)
+    accuracies = {(n, end): row for (n, end), row in accuracies.items() if end == whole or (n, whole) not in accuracies}
+    accuracies["the paper", whole] = {model: f"{_paper(*of).value:.1f}" for model, of in MODELS.items()}
     return [_table(["reading", "epoch"], accuracies), *([_table(["reading", "read"], distances)] if distances else [])]
 
 
@@ -98,9 +98,10 @@ def differences(config: Config) -> list[str]:
     ['resized', 'area 0.4 to 1, aspect 1 to 1', 'pixels from 0 to 1']
     """
     options = dict(config.options)
+    area, aspect = (ends.replace(",", " to ") for ends in (config.crop_area, config.crop_aspect))
     words = {
         config.augment: config.augment != PAPER_CONFIG.augment,
-        f"area {_span(config.crop_area)}, aspect {_span(config.crop_aspect)}": config.augment == "resized",
+        f"area {area}, aspect {aspect}": config.augment == "resized",
         "pixels from 0 to 1": config.inputs == "unit",
         f"{config.train_size or 0:,} images": config.train_size,
         f"{config.validation:,} held out": config.validation,
@@ -114,9 +115,39 @@ def differences(config: Config) -> list[str]:
     return [text for text, is_so in words.items() if is_so]
 
 
-def _span(ends: str) -> str:
-    return ends.replace(",", " to ")
-
-
 def _named(config: Config) -> str:
     return ", ".join(differences(config)) or f"{PAPER_CONFIG.augment}, the default"
+
+
+def at_lowest_loss(arm: Arm, lane: Lane | None) -> Score | None:
+    """Its accuracy after the epoch with the lowest loss, as early stopping would have it.
+
+    The loss is that of the images held out, or, if there are none, that of the test images.
+    """
+    loss = "validation_loss" if arm.config.validation else "test_loss"
+
+    def read(rows: list[Row]) -> float | None:
+        known = all(loss in row for row in rows)
+        return min(rows, key=lambda row: float(row[loss]))["test_accuracy"] if known else None
+
+    return _read(arm, lane, read)
+
+
+def over_the_last(arm: Arm, lane: Lane | None) -> Score | None:
+    """The mean of its accuracies after each of the last five epochs, which depends less on the noise of one of them."""
+    return _read(arm, lane, lambda rows: float(np.mean([row["test_accuracy"] for row in rows[-5:]])))
+
+
+def at_best(arm: Arm, lane: Lane | None) -> Score | None:
+    """Its highest accuracy after any epoch, which some code logs; it is chosen by the test images."""
+    return _read(arm, lane, lambda rows: float(max(row["test_accuracy"] for row in rows)))
+
+
+def _read(arm: Arm, lane: Lane | None, read: Callable[[list[Row]], float | None]) -> Score | None:
+    """What `read` makes of the rows of each finished run: an accuracy from 0 to 1, or None."""
+    by_seed = {}
+    for run in arm.runs:
+        rows = run.rows_of(lane)
+        if run.result and len(rows) == run.config.epochs and (accuracy := read(rows)) is not None:
+            by_seed[run.config.seed] = 100 * accuracy
+    return Score(lane, by_seed) if by_seed else None

@@ -15,10 +15,10 @@ import readings
 from archive import Record
 
 from imlp.errors import ConfigError, ImlpError
+from imlp.files import parse_toml, read_text
 from imlp.study.cost import duration
-from imlp.study.outcomes import FAILS, HOLDS, UNKNOWN, OutcomeRow, Verdict, typed
+from imlp.study.outcomes import FAILS, HOLDS, UNKNOWN, typed
 from imlp.study.scores import PRIORS, arms_of
-from imlp.train.config import read
 from imlp.train.run_reader import Run
 
 FINDINGS, NUMBERS = "findings.toml", "numbers.md"
@@ -140,16 +140,9 @@ def _finding(folder: Path, finding: Finding, found: Sequence[Record]) -> list[st
 def _read_findings(folder: Path, found: Sequence[Record]) -> Findings:
     """What is written by hand, with the numbers that it cites; nothing where there is no file."""
     path = folder / FINDINGS
-
-    def fill(value: Any) -> Any:
-        if isinstance(value, str):
-            return cited.filled(value, found)
-        if isinstance(value, list):
-            return [fill(item) for item in value]
-        return {key: fill(item) for key, item in value.items()} if isinstance(value, dict) else value
-
     try:
-        written = typed(Findings, fill(read(path))) if path.exists() else Findings()
+        content = cited.filled(read_text(path), found) if path.exists() else ""
+        written = typed(Findings, parse_toml(content.encode()))
         if unfounded := [finding.says for finding in written.findings if not finding.rests]:
             raise ValueError(f"{unfounded[0]!r:.60} rests on no verdict")
     except ValueError as error:
@@ -203,16 +196,14 @@ def _numbers(record: Record) -> str:
         for row in outcome.table:
             if (row.arm, row.model) not in rows or row.paper is not None:
                 model = f"{row.arm}: {row.model}" if len(outcome.arms) > 1 else row.model
-                rows[row.arm, row.model] = [model, *_cells(row), *([_number(row.difference, "+.2f")] * compared)]
+                interval = "{:.2f} to {:.2f}".format(*row.interval) if row.interval else ""
+                ours = [_number(row.mean), _number(row.std), interval, str(row.n)]
+                paper = [_number(row.paper), _number(row.paper_std), *([_number(row.difference, "+.2f")] * compared)]
+                rows[row.arm, row.model] = [model, *ours, *paper]
     columns = ["model", "ours", "std", "95 %", "seeds", "paper", "its std", *(["difference"] if compared else [])]
     parts = [_text(f"**{record.name}**{f' ({record.lacking})' if record.lacking else ''}")]
     parts += [_table(columns, rows.values())] if rows else []
     return "\n\n".join([*parts, *(_unfinished(run) for run in record.runs if run.result is None)])
-
-
-def _cells(row: OutcomeRow) -> list[str]:
-    interval = "{:.2f} to {:.2f}".format(*row.interval) if row.interval else ""
-    return [_number(row.mean), _number(row.std), interval, str(row.n), _number(row.paper), _number(row.paper_std)]
 
 
 def _unfinished(run: Run) -> str:
@@ -225,7 +216,7 @@ def _unfinished(run: Run) -> str:
 
 
 def _verdicts(record: Record) -> str:
-    lines = [_text(f"- *{v.verdict}*: {v.claim}. {_sentence(v)}") for v in record.verdicts]
+    lines = [_text(f"- *{v.verdict}*: {v.claim}. {v.because[0].upper()}{v.because[1:]}.") for v in record.verdicts]
     return "\n".join([_text(f"**{record.name}**"), "", *lines])
 
 
@@ -256,10 +247,6 @@ def _machine(env: dict[str, Any]) -> str:
     threads = env.get("threads")
     parts = [env.get("system"), env.get("processor"), threads and f"{threads} thread{'s' * (threads != 1)}"]
     return ", ".join(str(part) for part in parts if part)
-
-
-def _sentence(verdict: Verdict) -> str:
-    return f"{verdict.because[0].upper()}{verdict.because[1:]}."
 
 
 def _number(value: float | None, digits: str = ".2f") -> str:

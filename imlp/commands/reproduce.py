@@ -74,7 +74,8 @@ def reproduce(
                 board.noted(chosen)
             n = check_seeds(seeds or experiment.seeds(budget))
             plans = experiment.plans(budget, every=every, **given)
-            expected = cost.estimate(plans, n, progress=board.progress) | ({"chosen": chosen} if chosen else {})
+            expected = {"arms": len(plans)} | cost.estimate(plans, n, progress=board.progress)
+            expected |= {"chosen": chosen} if chosen else {}
             print_json(expected) if study.json else print_estimate(expected)
             return
         result = run_experiment.reproduce(

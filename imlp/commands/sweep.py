@@ -21,8 +21,9 @@ from imlp.errors import program
 from imlp.study import cost, run_sweep
 from imlp.study.cost import counted
 from imlp.study.run_sweep import ALPHAS, SEEDS, sweep_lanes
-from imlp.study.scores import Arm
+from imlp.study.scores import Arm, ArmPlan
 from imlp.study.two_lines import fit_v
+from imlp.train import prepare
 from imlp.train.config import check_seeds
 
 _option = in_panel("This sweep")
@@ -60,8 +61,9 @@ def sweep(
     base, cluster = config_of(config, settings), study.cluster
     with Board(quiet=study.silent) as board, exit_if_interrupted():
         if study.estimate:
-            lanes = sweep_lanes(listed, every, lane)
-            expected = cost.estimate_sweep(base, lanes, check_seeds(seeds), progress=board.progress)
+            plan = ArmPlan("sweep", base, sweep_lanes(listed, every, lane))
+            data = prepare.load_data(base, board.progress)
+            expected = cost.estimate([plan], check_seeds(seeds), data=data, progress=board.progress)
             print_json(expected) if study.json else print_estimate(expected)
             return
         result = run_sweep.sweep(

@@ -8,16 +8,17 @@ these models stands in, unless their own is larger, and the reason says so.
 """
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from math import hypot
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 
+from imlp.errors import ConfigError, known
 from imlp.paper.collapse import DEGREE, Point, collapse
-from imlp.study.outcomes import FAILS, HOLDS, UNKNOWN, Verdict
+from imlp.study.outcomes import FAILS, HOLDS, UNKNOWN, Verdict, typed
 from imlp.study.scores import Arm, Score, sample_deviation
 from imlp.study.two_lines import fit_v
 from imlp.train.callbacks import Row
@@ -43,44 +44,40 @@ class Evidence:
     assumed: float | None = None
 
     def arm(self, name: str) -> Arm:
-        if name not in self.arms:
-            raise _Missing(name)
-        return self.arms[name]
+        if name in self.arms:
+            return self.arms[name]
+        raise _Missing(name)
 
     def score(self, arm: str, lane: Lane | None) -> Score:
-        score = self.arm(arm).score(lane)
-        if score is None:
-            raise _Missing(f"{lane.title if lane else 'the prior'} of {arm}")
-        return score
+        if score := self.arm(arm).score(lane):
+            return score
+        raise _Missing(f"{lane.title if lane else 'the prior'} of {arm}")
 
     def lane(self, model: ModelTable) -> Lane | None:
         """The lane of a model; its `relax_after` may be a share of the epochs."""
-        settings = {key: value for key, value in model.items() if key != "arm"}
+        settings = _lane_of(model)
         lane: Lane = from_mapping(Lane, with_epochs(settings, self.arm(model["arm"]).config.epochs))
         return lane if settings else None
 
-    def named(self, model: ModelTable) -> Score:
-        return self.score(model["arm"], self.lane(model))
-
-    def title(self, model: ModelTable) -> str:
-        lane = self.lane(model)
-        title = lane.title if lane is not None else self.arm(model["arm"]).prior_name
-        return f"{title} ({model['arm']})" if len(self.arms) > 1 else title
+    def named(self, model: ModelTable) -> tuple[str, Score]:
+        """What a verdict calls the model, and its score."""
+        arm, lane = model["arm"], self.lane(model)
+        title = lane.title if lane is not None else self.arm(arm).prior_name
+        return f"{title} ({arm})" if len(self.arms) > 1 else title, self.score(arm, lane)
 
     def series(self, arm: str, every: str, coupling: str = "interpolate") -> list[Score]:
         """The scores of constant alphas above 0 of one cadence and coupling, by alpha."""
         lanes = self.arm(arm).series.get(Lane(alpha="0", every=every, coupling=coupling), [])
-        if not (scores := self.arm(arm).scores_of(lanes)):
-            raise _Missing(f"any alpha every {every}")
-        return scores
+        if scores := self.arm(arm).scores_of(lanes):
+            return scores
+        raise _Missing(f"any alpha every {every}")
 
     def complete(self, arm: str, lane: Lane | None) -> list[list[Row]]:
         """The rows of a lane from every run in which it has come to its end."""
         runs = [(run.config.epochs, run.rows_of(lane)) for run in self.arm(arm).runs]
-        rows = [rows for epochs, rows in runs if rows and rows[-1]["epoch"] == epochs]
-        if not rows:
-            raise _Missing(f"{lane.title if lane else 'the prior'} of {arm}")
-        return rows
+        if found := [rows for epochs, rows in runs if rows and rows[-1]["epoch"] == epochs]:
+            return found
+        raise _Missing(f"{lane.title if lane else 'the prior'} of {arm}")
 
     def spread(self, *scores: Score) -> float | None:
         """The root of the sum of their variances; None if one of them is unknown."""
@@ -101,6 +98,10 @@ class Evidence:
         return f" ({NO_SPREAD if self.assumed is None else known})"
 
 
+def _lane_of(model: ModelTable) -> ModelTable:
+    return {key: value for key, value in model.items() if key != "arm"}
+
+
 def judge(
     claims: Sequence[Mapping[str, Any]],
     arms: Mapping[str, Arm],
@@ -119,7 +120,7 @@ def judge(
     for claim in claims:
         settings = dict(claim)
         text, kind, budget = settings.pop("claim"), settings.pop("kind"), settings.pop("needs", "")
-        lack = shortfall(budget) if budget and arms else ""
+        lack = shortfall(budget)
         versions = {every: _at_cadence(kind, settings, every) for every in cadences}
         if not versions or settings in versions.values():  # nothing is mixed again and again, or it says how often
             versions = {"": _at_cadence(kind, settings, "")}
@@ -212,9 +213,9 @@ def peak(evidence: Evidence, *, arm: str, every: str) -> tuple[str, str]:
 
 def equal(evidence: Evidence, *, models: list[ModelTable]) -> tuple[str, str]:
     """The first model has the accuracy of each of the others within the spread."""
-    scores, spread = [evidence.named(model) for model in models], evidence.spread
-    because = ", ".join(f"{evidence.title(model)} {score}" for model, score in zip(models, scores, strict=True))
-    if spread(*scores) is None:
+    named = [evidence.named(model) for model in models]
+    scores, because = [score for _, score in named], ", ".join(f"{title} {score}" for title, score in named)
+    if evidence.spread(*scores) is None:
         return UNKNOWN, f"{because}, {NO_SPREAD}"
     apart = any(evidence.above(scores[0], other) for other in scores[1:])
     return FAILS if apart else HOLDS, because + evidence.remark(*scores)
@@ -264,26 +265,23 @@ def below(evidence: Evidence, *, lower: ModelTable, higher: list[ModelTable]) ->
 
 
 def _order(evidence: Evidence, name: ModelTable, others: list[ModelTable], sign: int) -> tuple[str, str]:
-    one, rest = evidence.named(name), [evidence.named(other) for other in others]
-    titles = [evidence.title(each) for each in (name, *others)]
-    texts = [f"{title} {score}" for title, score in zip(titles, (one, *rest), strict=True)]
-    signs = [sign * evidence.above(one, other) for other in rest]
-    verdict, because = _all(signs), f"{texts[0]}, against {', '.join(texts[1:])}"
-    known = evidence.spread(one, *rest) is not None
-    close = [title for title, found in zip(titles[1:], signs, strict=True) if found == 0 and known]
-    if verdict == UNKNOWN and close:
+    (title, one), rest = evidence.named(name), dict(map(evidence.named, others))
+    signs = {other: sign * evidence.above(one, score) for other, score in rest.items()}
+    verdict = _all([*signs.values()])
+    because = f"{title} {one}, against {', '.join(f'{other} {score}' for other, score in rest.items())}"
+    close = [other for other, found in signs.items() if found == 0]
+    if verdict == UNKNOWN and close and evidence.spread(one, *rest.values()) is not None:
         because += f": within the spread of {' and '.join(close)}"
-    return verdict, because + evidence.remark(one, *rest)
+    return verdict, because + evidence.remark(one, *rest.values())
 
 
 def any_above(evidence: Evidence, *, higher: list[ModelTable], lower: ModelTable) -> tuple[str, str]:
     """At least one of some models is more accurate than another one."""
-    rest, other = [evidence.named(name) for name in higher], evidence.named(lower)
-    best = max(rest, key=lambda score: score.mean)
-    signs = [evidence.above(score, other) for score in rest]
-    verdict = HOLDS if max(signs) > 0 else FAILS if max(signs) < 0 else UNKNOWN
-    title = evidence.title(higher[rest.index(best)])
-    return verdict, f"best {title} {best}, against {evidence.title(lower)} {other}{evidence.remark(best, other)}"
+    rest, (against, other) = [evidence.named(name) for name in higher], evidence.named(lower)
+    title, best = max(rest, key=lambda named: named[1].mean)
+    sign = max(evidence.above(score, other) for _, score in rest)
+    verdict = HOLDS if sign > 0 else FAILS if sign < 0 else UNKNOWN
+    return verdict, f"best {title} {best}, against {against} {other}{evidence.remark(best, other)}"
 
 
 def stays_near(evidence: Evidence, *, arm: str, lanes: list[ModelTable], shared: float) -> tuple[str, str]:
@@ -393,3 +391,35 @@ CLAIMS: dict[str, Callable[..., tuple[str, str]]] = {
     "collapses": collapses, "follows": follows,
 }  # fmt: skip
 NAMING = ("higher", "lower", "lanes", "models")  # settings of claims that name lanes
+
+
+def check_claim(claim: Mapping[str, Any], arms: Collection[str], budgets: Collection[str]) -> None:
+    """Refuse a claim that could only fail later: its settings are the parameters of the function that judges it."""
+    settings = dict(claim)
+    text, kind = typed(str, settings.pop("claim", None), "claim"), known(settings.pop("kind", ""), CLAIMS, "kind")
+    if "needs" in settings:
+        known(settings.pop("needs"), budgets, "budget")
+    hints, (_, *parameters) = get_type_hints(CLAIMS[kind]), inspect.signature(CLAIMS[kind]).parameters.values()
+    names = [parameter.name for parameter in parameters]
+    for name, value in settings.items():
+        typed(hints[known(name, names, f"setting of the claim {kind}")], value, name)
+        if name in ("arm", "larger", "smaller"):
+            known(value, arms, "arm")
+        elif name == "arms":
+            for arm in value:
+                known(arm, arms, "arm")
+        elif name in NAMING:
+            models = value if isinstance(value, list) else [value]
+            if not models:
+                raise ConfigError(f"{name} of the claim {text!r:.60} is empty", "name at least one model")
+            for model in models:
+                from_mapping(Lane, with_epochs(_lane_of(model), 100))
+                known(model.get("arm", "" if name != "lanes" else settings.get("arm")), arms, "arm")
+    for parameter in parameters:
+        if parameter.default is parameter.empty and parameter.name not in ("every", *settings):
+            raise ConfigError(f"the claim {text!r:.60} has no {parameter.name}", f"{kind} needs it")
+    lanes_of(settings.get("alphas", [settings.get("alpha", "0")]), settings.get("every"))
+    Lane(coupling=settings.get("coupling", "interpolate"))
+    between = settings.get("between", [0, 1])
+    if len(between) != 2 or not 0 <= between[0] <= between[1] <= 1:
+        raise ConfigError(f"between is {between!r:.60}", "give two alphas in order")

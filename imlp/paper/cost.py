@@ -8,8 +8,7 @@ from typing import Any
 from imlp.data.dataset import ProgressCallback, silent
 from imlp.errors import ConfigError
 from imlp.files import make_folder, write_json
-from imlp.paper import experiments
-from imlp.paper.experiments import BUDGETS, Budget, Experiment
+from imlp.paper.experiments import BUDGETS, Budget, Experiment, names, read_experiment
 from imlp.study.cost import UNSURE, counted, seconds_of, span, speeds_of
 from imlp.study.outcomes import typed
 from imlp.train.run_reader import read_json
@@ -22,7 +21,7 @@ CHOICE = "overnight.json"
 
 def costs(progress: ProgressCallback = silent) -> dict[str, dict[str, float]]:
     """The expected seconds of every experiment at each budget, from a few steps of every network."""
-    loaded = [experiments.read_experiment(name) for name in experiments.names()]
+    loaded = [read_experiment(name) for name in names()]
     plans = {e.name: {budget: e.plans(budget) for budget in BUDGETS} for e in loaded}
     speeds = speeds_of(
         (plan.base for budgets in plans.values() for arms in budgets.values() for plan in arms), progress

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Iterable
 
-from imlp.paper import experiments
+from imlp.paper.experiments import read_experiment
 from imlp.study.outcomes import ExperimentOutcome, FromPaper, Verdict
 from imlp.study.scores import Arm
 
@@ -19,7 +19,7 @@ def implied(arm: Arm) -> list[ExperimentOutcome]:
     """For runs without an experiment: the outcomes of the experiments that ask about the same pair."""
     outcomes = []
     for name in () if arm.config.held_out else JUDGED_BY.get(arm.config.network, ()):
-        experiment = experiments.read_experiment(name)
+        experiment = read_experiment(name)
         asked = experiment.arm_of(arm.config.network)
         if asked is not None and arm.scores and experiment.paper(arm.config.data):
             outcomes.append(experiment.outcome({asked: arm}))

@@ -5,24 +5,20 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from imlp.backend import backend as get_backend
 from imlp.files import check_new, check_path, write_json
-from imlp.paper import experiments
 from imlp.paper.cost import overnight
-from imlp.paper.experiments import Experiment
-from imlp.study.cluster import connected
+from imlp.paper.experiments import Experiment, read_experiment
+from imlp.study.cluster import Cluster, connected
 from imlp.study.outcomes import ExperimentOutcome
-from imlp.study.run_sweep import Runner, arm_of, failures, run_lanes
+from imlp.study.run_sweep import Runner, run_lanes
 from imlp.study.scores import Arm, ArmPlan
 from imlp.study.watcher import Watcher
 from imlp.train import prepare
 from imlp.train.config import Config, check_seeds
 from imlp.train.run_folder import refuse_links
-
-if TYPE_CHECKING:
-    from imlp.study.cluster import Cluster
 
 
 @dataclass(frozen=True)
@@ -50,7 +46,7 @@ def reproduce(
     lanes_at_once: int | None = None,
     report: bool = True,
     command: str | None = None,
-    cluster: "Cluster | None" = None,
+    cluster: Cluster | None = None,
     check: bool = True,
     watcher: Watcher | None = None,
 ) -> ExperimentResult:
@@ -70,7 +66,7 @@ def reproduce(
     - `command`: what `experiment.json` says that it was made with; None: this call
     - `cluster`, `check`, `watcher`: as for `sweep`
     """
-    experiment, given, watcher = experiments.read_experiment(name), dict(settings or {}), watcher or Watcher()
+    experiment, given, watcher = read_experiment(name), dict(settings or {}), watcher or Watcher()
     changed = given | ({"every": every} if every else {})
     plans = experiment.plans("paper" if budget == "overnight" else budget, **changed)
     folder = check_path(out or default_folder(experiment, budget, plans, changed))
@@ -86,14 +82,13 @@ def reproduce(
     failed: list[dict[str, str]] = []
     with connected(cluster, watcher):
         for plan in plans:
-            get_backend(plan.base.backend)
+            get_backend(plan.base.backend)  # before anything slow: it names what is missing
             data = prepare.load_data(plan.base, watcher.progress)
             where, span = folder / re.sub(r"\W+", "-", plan.name.lower()), range(first, first + n)
             runner = Runner(watcher, cluster, check)
-            outcomes = run_lanes(plan.base, plan.lanes, span, where, data, runner, at_once=lanes_at_once)
-            failed += failures(outcomes)
-            arm = arm_of(outcomes)
+            arm, own = run_lanes(plan.base, plan.lanes, span, where, data, runner, at_once=lanes_at_once)
             arms |= {plan.name: arm} if arm else {}
+            failed += own
     outcome = experiment.outcome(arms, budget=budget, command=command or _call(name, budget, every, seeds, given))
     write_json(record, dataclasses.asdict(outcome))
     if report and arms:

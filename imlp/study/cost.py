@@ -19,11 +19,10 @@ PIECE = 8 * 128  # images of the made-up data on which steps are timed
 SIZES = {"shapes": (10000, 2000)}  # training and test images; CIFAR's for everything else
 CIFAR = (50000, 10000)
 EVALUATION = 0.3  # an evaluated image in trained ones, of 3 or 19 lanes of the CNN pair; up to twice an epoch
-
 UNSURE = 1.5  # a range reaches from the estimate divided by this to the estimate times this: a few steps say no more
 FINAL = 3  # lanes at the end of a search: the choice, alpha 0 and alpha 1
 
-Speeds = dict[str, tuple[float, float]]
+Speeds = dict[tuple[Any, ...], tuple[float, float]]  # by network and its options
 
 
 def duration(seconds: float, *, measured: bool = False) -> str:
@@ -34,16 +33,12 @@ def duration(seconds: float, *, measured: bool = False) -> str:
     >>> duration(12.34, measured=True), duration(184, measured=True), duration(7500, measured=True)
     ('12.3 s', '3 min 04 s', '2 h 05 min')
     """
-    if measured and seconds < 60:
-        return f"{seconds:.1f} s"
-    if measured and seconds < 3600:
-        return f"{int(seconds) // 60} min {int(seconds) % 60:02d} s"
-    if measured:
-        return f"{int(seconds) // 3600} h {int(seconds) % 3600 // 60:02d} min"
-    minutes = round(seconds / 60)
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
+    minutes, most = (int(seconds) // 60, 60) if measured else (round(seconds / 60), 90)  # most of a unit
+    if seconds < most:
+        return f"{seconds:.1f} s" if measured else f"{seconds:.0f} s"
+    if minutes < most:
+        return f"{minutes} min {int(seconds) % 60:02d} s" if measured else f"{minutes} min"
+    return f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 def span(seconds: float) -> str:
@@ -66,21 +61,12 @@ def counted(n: int, what: str) -> str:
 def estimate(
     plans: Sequence[ArmPlan], seeds: int, *, data: Dataset | None = None, progress: ProgressCallback = silent
 ) -> dict[str, Any]:
-    """Expected `seconds` of all arms and seeds in this process, one run after the other, and what they are made of.
+    """`lanes`, `seeds` and expected `seconds` of all arms in this process, one run after the other.
 
     Without `data`, images are those of CIFAR, or of `shapes` where that is the data set.
     """
     seconds = seconds_of(plans, seeds, speeds_of((plan.base for plan in plans), progress, data), data)
-    return {"arms": len(plans), "lanes": sum(len(plan.lanes) for plan in plans), "seeds": seeds, "seconds": seconds}
-
-
-def estimate_sweep(
-    base: Config, lanes: tuple[Lane, ...], seeds: int, *, progress: ProgressCallback = silent
-) -> dict[str, Any]:
-    """Of a sweep: `lanes`, `seeds` and expected `seconds`."""
-    data = prepare.load_data(base, progress)
-    found = estimate([ArmPlan("sweep", base, lanes)], seeds, data=data, progress=progress)
-    return {name: found[name] for name in ("lanes", "seeds", "seconds")}
+    return {"lanes": sum(len(plan.lanes) for plan in plans), "seeds": seeds, "seconds": seconds}
 
 
 def estimate_search(
@@ -106,25 +92,19 @@ def estimate_search(
 
 def speeds_of(bases: Iterable[Config], progress: ProgressCallback, data: Dataset | None = None) -> Speeds:
     """Of each network: seconds that a step of the prior takes, and of each lane beside it."""
-    kinds, found = {_kind(base): base for base in bases}, {}
+    kinds, found = {(base.network, base.options): base for base in bases}, {}
     for k, (kind, base) in enumerate(kinds.items()):
         progress("timing a few steps of each network", k, len(kinds))
-        found[kind] = _speed(base, data or _noise(base))
+        found[kind] = _speed(base, data)
     return found
 
 
-def _kind(base: Config) -> str:
-    return f"{base.network} {base.options}"
-
-
-def _noise(base: Config) -> Dataset:
-    rng, options = np.random.default_rng(0), dict(base.options)
-    image, classes = options.get("image", (3, 32, 32)), options.get("classes", 10)
-    x, y = rng.integers(0, 256, (PIECE, *image), np.uint8), rng.integers(0, classes, PIECE)
-    return Dataset("noise", x, y, x[:10], y[:10], tuple(map(str, range(classes))))
-
-
-def _speed(base: Config, data: Dataset) -> tuple[float, float]:
+def _speed(base: Config, data: Dataset | None) -> tuple[float, float]:
+    if data is None:
+        rng, options = np.random.default_rng(0), dict(base.options)
+        image, classes = options.get("image", (3, 32, 32)), options.get("classes", 10)
+        x, y = rng.integers(0, 256, (PIECE, *image), np.uint8), rng.integers(0, classes, PIECE)
+        data = Dataset("noise", x, y, x[:10], y[:10], tuple(map(str, range(classes))))
     one, three = (
         Trainer(dataclasses.replace(base, lanes=(Lane(),) * lanes), data, Path()).seconds_a_step() for lanes in (1, 3)
     )
@@ -136,7 +116,8 @@ def seconds_of(plans: Iterable[ArmPlan], seeds: int, speeds: Speeds, data: Datas
     """Expected seconds of all arms and seeds, evaluation included."""
     total = 0.0
     for plan in plans:
-        base, (prior, lane) = plan.base, speeds[_kind(plan.base)]
+        base = plan.base
+        prior, lane = speeds[base.network, base.options]
         n, n_test = (len(data.x), len(data.x_test)) if data else SIZES.get(base.data, CIFAR)
         n, n_test = min(base.train_size or n, n), min(base.test_size or n_test, n_test)
         images = n + 2 * EVALUATION * n_test

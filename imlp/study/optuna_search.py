@@ -11,8 +11,10 @@ import dataclasses
 import hashlib
 import json
 import platform
+import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -25,13 +27,12 @@ from imlp.data import Dataset
 from imlp.errors import ConfigError, RunError
 from imlp.files import check_new, write_json
 from imlp.study.outcomes import Choice, Final, HeldOut, SearchOutcome, SeedScores, Trial
-from imlp.study.pruner import Pruner
 from imlp.study.scores import arms_of
-from imlp.study.search_space import Parameters, Space, check_trials, import_optuna
+from imlp.study.search_space import SETTINGS, Parameters, Space, import_optuna
 from imlp.study.tasks import Outcome, Task, lanes_at_once, plan
-from imlp.study.trial_storage import TrialStorage
-from imlp.train.callbacks import Row
+from imlp.train.callbacks import Callback, Row
 from imlp.train.config import Config, Lane, from_mapping
+from imlp.train.loop import Trainer
 from imlp.train.run_folder import RunFolder, locked, refuse_links
 from imlp.train.run_reader import read_json, read_run
 
@@ -42,6 +43,8 @@ AT_ONCE = 8  # lanes in one run, if memory allows
 RANDOM = 8  # trials before the sampler begins to learn from them
 TOLD = 10  # trials to the end before anything is said of what matters
 TRIES = 20  # draws for a lane that has not been tried yet
+UNPRUNED = 5  # trials that run to the end before any is stopped early, and
+UNPRUNED_SHARE = 0.25  # the share of the epochs in which none is
 FILES = ("settings.json", "batch.json", "trials.journal", "search.json", "search.png")  # beside the runs
 ANOTHER_FOLDER = "choose another folder with --out"
 
@@ -77,45 +80,70 @@ class Search:
         one: Lane = from_mapping(Lane, {"alpha": alpha, **cadence, **self.common})
         self.every = self.every or one.every
         layers = tuple(one.schedules(self.network)[0])
-        self.space = Space(self.over, self.every, layers, self.base.epochs, tuple(self.common.items()))
-        check_trials(self.trials)
+        self.space = Space(self.over, self.every, layers, self.base.epochs, self.common)
         if self.trials < len(self.space.known):
             first = "alpha 0 and alpha 1" if self.has_alpha else "known settings"
             remedy = f"give at least {len(self.space.known)}: {first} come first"
             raise ConfigError(f"--trials is {self.trials}", remedy)
-        for name, value in (("seeds", self.seeds), ("lanes-at-once", self.at_once)):
-            if value is not None and value < 1:
-                raise ConfigError(f"--{name} is {value}", "give at least 1")
+        if self.at_once is not None and self.at_once < 1:
+            raise ConfigError(f"--lanes-at-once is {self.at_once}", "give at least 1")
         self.split = self.data.hold_out(self.validation, seed=self.base.seed)
         name = f"search-{self.base.network_name}-{Path(self.base.data).name}-{self._identity}"
         self.folder = self.out or Path("runs") / name
-        self._kept = TrialStorage(self.folder, self.storage)
 
     def run(self, runner: Runner) -> SearchOutcome:
         """All trials, then the runs at the end; what `search.json` holds."""
         self._refuse_another()
         if self.storage is not None:  # before the folder is made: it may be no storage at all
-            self._kept.open(self._name)
+            self._open()
         with locked(self.folder):
             refuse_links(self.folder / name for name in FILES)
             self._refuse_another()
-            self.study = self._kept.open(self._name)
+            self.study = self._open()
             if not (self.folder / "settings.json").exists():
                 write_json(self.folder / "settings.json", self._settings)
-            while batch := self._pending() or self._ask():
+            pending = self.folder / "batch.json"
+            while batch := read_json(pending, {}, ANOTHER_FOLDER) if pending.exists() else self._ask():
                 self._tell(batch, self._run(self._tasks(batch), self.split, runner))
                 if self._complete():
                     self._save(None)
             return self._save(self._final(runner))
 
-    # Optuna's study
+    # Optuna's study: its trials are kept in a file in the folder, or in a database that several machines share
+
+    def _open(self) -> "optuna.Study":
+        """The study of this search, which is made if there is none."""
+        optuna, storage = import_optuna(), self.storage
+        try:
+            if storage is None:
+                file = optuna.storages.journal.JournalFileBackend(str(self.folder / "trials.journal"))
+                storage = optuna.storages.JournalStorage(file)
+            options = {"storage": storage, "direction": "maximize", "load_if_exists": True}
+            study: Any = optuna.create_study(study_name=f"imlp-{self._identity}", **options)
+        except Exception as error:  # of Optuna, of SQLAlchemy, or of a database's driver
+            remedy = "give --storage a URL like sqlite:///trials.db, or leave it out"
+            raise ConfigError(self._storage_problem(error), remedy) from error
+        return study
+
+    @contextmanager
+    def _loss_explained(self) -> Iterator[None]:
+        """A file or a database that is lost on the way is an error with a remedy."""
+        try:
+            yield
+        except (OSError, import_optuna().exceptions.StorageInternalError) as error:
+            raise RunError(self._storage_problem(error), "fix that, then run the same command again") from error
+
+    def _storage_problem(self, error: Exception) -> str:
+        where = re.sub("//.*@", "//", self.storage or str(self.folder / "trials.journal"))  # without a password
+        return f"cannot keep the trials in {where}: {' '.join(str(error.__cause__ or error).split())}"
 
     def _trials(self) -> "list[optuna.trial.FrozenTrial]":
         """All that are finished, on this machine and on others that share the storage."""
-        with self._kept.explained():
+        with self._loss_explained():
             return self.study.get_trials()
 
     def _complete(self) -> "list[optuna.trial.FrozenTrial]":
+        """Those of them that ran to the end."""
         return [trial for trial in self._trials() if trial.user_attrs["state"] == "complete"]
 
     def _refuse_another(self) -> None:
@@ -133,26 +161,17 @@ class Search:
             raise RunError(f"{self.folder} holds another search ({'; '.join(changed)})", ANOTHER_FOLDER)
 
     @property
-    def _name(self) -> str:
-        return f"imlp-{self._identity}"
-
-    @property
     def _settings(self) -> dict[str, Any]:
         """Everything that decides a trial's value."""
         own = {"over": self.over, "every": self.every, "lanes": dict(self.common), "validation": self.validation}
         settings = self.base.deciding | own | {"images": self.split.digest}
-        as_read: dict[str, Any] = json.loads(json.dumps(settings, default=list))
-        return as_read
+        return _as_read(settings)
 
     @property
     def _identity(self) -> str:
         return hashlib.sha256(json.dumps(self._settings, sort_keys=True).encode()).hexdigest()[:16]
 
     # A batch: asked for, run, told
-
-    def _pending(self) -> Batch | None:
-        path = self.folder / "batch.json"
-        return read_json(path, {}, ANOTHER_FOLDER) if path.exists() else None
 
     def _ask(self) -> Batch | None:
         """A new batch, or None: there are enough trials, or no others to try. It depends on the seed and them alone."""
@@ -168,17 +187,16 @@ class Search:
         for parameters in self.space.known:
             if self._lane(parameters) not in seen:
                 draft.enqueue_trial(parameters)
-        drawn: list[Parameters] = []
-        for _ in range(TRIES * wanted):
-            trial = draft.ask()
+        found: dict[Lane, Parameters] = {}
+        for trial in (draft.ask() for _ in range(TRIES * wanted)):
             lane = self.space.lane(trial)
             if lane not in seen:
-                seen.add(lane)
-                drawn.append(trial.params)
-            if len(drawn) == wanted:
+                found.setdefault(lane, trial.params)
+            if len(found) == wanted:
                 break
-        if not drawn:
+        if not found:
             return None
+        drawn = [*found.values()]
         first = len([*self.folder.glob("batch-*")])
         starts = range(0, len(drawn), most)
         batch = {f"batch-{first + k:03d}": drawn[start : start + most] for k, start in enumerate(starts)}
@@ -192,8 +210,8 @@ class Search:
         """The runs of a batch."""
         base = dataclasses.replace(self.base, held_out=self.validation)
         callbacks = (Pruner(self._trials()),) if self.prune else ()
-        configs = {name: dataclasses.replace(base, lanes=tuple(map(self._lane, batch[name]))) for name in batch}
-        return [Task(config, self.folder / name, callbacks) for name, config in configs.items()]
+        lanes = {name: tuple(map(self._lane, parameters)) for name, parameters in batch.items()}
+        return [Task(dataclasses.replace(base, lanes=lanes[name]), self.folder / name, callbacks) for name in batch]
 
     def _run(self, tasks: list[Task], data: Dataset, runner: Runner) -> list[Outcome]:
         outcomes = runner(tasks, data)
@@ -213,7 +231,7 @@ class Search:
                 attributes = {"run": [folder.name, k, *place], "state": states.get(k, "complete")}
                 attributes["prior"] = 100 * run.of("prior")[-1]["test_accuracy"] if run.of("prior") else None
                 if attributes["run"] not in there:
-                    with self._kept.explained():
+                    with self._loss_explained():
                         self.study.add_trial(self._finished(parameters, run.of(k), attributes))
             RunFolder(folder).delete_checkpoints()
         (self.folder / "batch.json").unlink()
@@ -236,10 +254,9 @@ class Search:
 
     def _best(self) -> "optuna.trial.FrozenTrial":
         """The best of those that ran to the end; of equal ones the first, so that alpha 0 must be beaten."""
-        complete = self._complete()
-        if not complete:
-            raise RunError("no trial ran to its end", "try a smaller --lr")
-        return max(complete, key=lambda trial: (trial.value, -trial.number))
+        if complete := self._complete():
+            return max(complete, key=lambda trial: trial.value or 0.0)
+        raise RunError("no trial ran to its end", "try a smaller --lr")
 
     def _final(self, runner: Runner) -> list[Final]:
         """Train the chosen lane and the known ones on all training images; only here the test images are used."""
@@ -292,12 +309,10 @@ class Search:
             kind = parts[0][1].kind
             drawn = {name or "all layers": schedule.numbers[schedule.kind == "once"] for name, schedule in parts}
         else:
-            kind, drawn = lane.coupling, self.space.numbers(lane)
-        by_epoch = [values[epoch] for epoch in sorted(values)]
-        attributes = trial.user_attrs
+            kind, drawn = lane.coupling, {name: getattr(lane, name) for name in SETTINGS[lane.coupling]}
         return Trial(
-            trial.number, lane.title, _settings_of(lane), kind, drawn, attributes["state"], trial.value, by_epoch,
-            attributes["run"][:2],
+            trial.number, lane.title, _settings_of(lane), kind, drawn, trial.user_attrs["state"], trial.value,
+            [values[epoch] for epoch in sorted(values)], trial.user_attrs["run"][:2],
         )  # fmt: skip
 
     def _importances(self) -> dict[str, float]:
@@ -305,13 +320,44 @@ class Search:
         complete = self._complete()
         if len(complete) < TOLD or len({name for trial in complete for name in trial.params}) < 2:
             return {}
-        with warnings.catch_warnings(), self._kept.explained():
+        with warnings.catch_warnings(), self._loss_explained():
             warnings.simplefilter("ignore")  # of parameters that few trials have
             shares: dict[str, float] = import_optuna().importance.get_param_importances(self.study)
         return shares
 
 
+class Pruner(Callback):
+    """Retires a lane whose best accuracy so far is below the median that earlier trials had after the same epoch.
+
+    It asks Optuna's median pruner, through a separate study in memory, so that it can be sent to another machine.
+    """
+
+    def __init__(self, history: "Sequence[optuna.trial.FrozenTrial]"):
+        self.history = history
+
+    def started(self, trainer: Trainer) -> None:
+        optuna = import_optuna()
+        warmup = int(UNPRUNED_SHARE * trainer.config.epochs) + 1
+        pruner = optuna.pruners.MedianPruner(n_startup_trials=UNPRUNED, n_warmup_steps=warmup)
+        study = optuna.create_study(direction="maximize", pruner=pruner)
+        study.add_trials(self.history)
+        self.trials = [study.ask() for _ in trainer.config.lanes]
+        self.epoch_ended(trainer, trainer.state.rows, {})
+
+    def epoch_ended(self, trainer: Trainer, rows: list[Row], seconds: dict[str, float]) -> None:
+        for row in (row for row in rows if row["lane"] != "prior"):
+            self.trials[row["lane"]].report(100 * row["test_accuracy"], row["epoch"])
+        now = trainer.state.epoch
+        for lane in [row["lane"] for row in rows if row["epoch"] == now < trainer.config.epochs]:
+            if lane in trainer.state.active and self.trials[lane].should_prune():
+                trainer.retire(lane, "pruned")
+
+
 def _settings_of(lane: Lane) -> dict[str, Any]:
-    """As a file has them: with lists for tuples."""
-    settings: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(lane)))
-    return settings
+    return _as_read(dataclasses.asdict(lane))
+
+
+def _as_read(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as a file has them: with lists for tuples."""
+    found: dict[str, Any] = json.loads(json.dumps(settings, default=list))
+    return found

@@ -4,12 +4,12 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from imlp.backend import backend as get_backend
 from imlp.data import Dataset
 from imlp.files import check_path
-from imlp.study.cluster import connected
+from imlp.study.cluster import Cluster, connected
 from imlp.study.optuna_search import Search
 from imlp.study.outcomes import SearchOutcome
 from imlp.study.run_sweep import Runner
@@ -18,9 +18,6 @@ from imlp.study.tasks import Outcome, Task
 from imlp.study.watcher import Watcher
 from imlp.train import prepare
 from imlp.train.config import Config, check_seeds
-
-if TYPE_CHECKING:
-    from imlp.study.cluster import Cluster
 
 TRIALS = 32
 
@@ -51,7 +48,7 @@ def search(
     lanes_at_once: int | None = None,
     storage: str | None = None,
     data: Dataset | None = None,
-    cluster: "Cluster | None" = None,
+    cluster: Cluster | None = None,
     check: bool = True,
     watcher: Watcher | None = None,
 ) -> SearchResult:
@@ -87,10 +84,9 @@ def search(
             validation=validation, seeds=seeds, at_once=lanes_at_once, prune=prune, storage=storage,
             runs_at_once=cluster.runs(base) if cluster else 1,
         )  # fmt: skip
-        runner, trained = Runner(watcher, cluster, check), False
+        runner = Runner(watcher, cluster, check)
 
         def run_batch(tasks: Sequence[Task], data: Dataset) -> list[Outcome]:
-            nonlocal trained
             if all(task.finished for task in tasks):
                 return Runner(Watcher(), cluster)(tasks, data)
             folder, lanes = tasks[0].folder, sum(len(task.config.lanes) for task in tasks)
@@ -98,12 +94,11 @@ def search(
                 watcher.noted(f"final: {lanes} lanes, on all training images, then the test")
             else:
                 watcher.noted(f"{folder.name}: {lanes} lanes, judged on the images held out")
-            trained = True
             return runner(tasks, data)
 
         outcome = going.run(run_batch)
-    picture = going.folder / "search.png"
-    if trained or not picture.exists():
+    picture, record = going.folder / "search.png", going.folder / "search.json"
+    if not picture.exists() or picture.stat().st_mtime < record.stat().st_mtime:
         from imlp.look import plot  # matplotlib takes a second to import
 
         plot.save(plot.search_figure(outcome), picture)

@@ -4,13 +4,13 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from imlp.backend import backend as get_backend
 from imlp.couplings import Mixing, class_of
 from imlp.data import Dataset
 from imlp.files import check_path
-from imlp.study.cluster import connected
+from imlp.study.cluster import Cluster, connected
 from imlp.study.scores import Arm, arms_of, base_identity
 from imlp.study.tasks import Outcome, Task, lanes_at_once, plan, run_here
 from imlp.study.watcher import Watcher
@@ -20,9 +20,6 @@ from imlp.train.lane import lanes_of
 from imlp.train.loop import Trainer
 from imlp.train.run_folder import RunFolder, locked
 from imlp.train.run_reader import find_runs
-
-if TYPE_CHECKING:
-    from imlp.study.cluster import Cluster
 
 ALPHAS = "0,1e-4..1:9log"
 SEEDS = 3
@@ -38,12 +35,13 @@ class SweepResult:
 
     def as_dict(self) -> dict[str, Any]:
         """What `sweep --json` prints; the prior has `lane` None, and accuracies are in per cent."""
-        models = []
-        runs = self.arm.runs if self.arm else ()
+        runs, scores = (self.arm.runs, self.arm.scores) if self.arm else ((), [])
         asked = {lane.compared: lane for run in runs for lane in run.config.lanes}  # in the words of who asked for them
-        for score in self.arm.scores if self.arm else ():
-            lane = dataclasses.asdict(asked[score.lane]) if score.lane else None
-            models.append({"lane": lane, "mean": score.mean, "std": score.std, "n": score.n, "by_seed": score.by_seed})
+        models = [
+            {"lane": dataclasses.asdict(asked[score.lane]) if score.lane else None}
+            | {"mean": score.mean, "std": score.std, "n": score.n, "by_seed": score.by_seed}
+            for score in scores
+        ]
         return {"folder": str(self.folder), "failed": self.failed, "models": models}
 
 
@@ -57,7 +55,7 @@ def sweep(
     out: str | Path | None = None,
     lanes_at_once: int | None = None,
     data: Dataset | None = None,
-    cluster: "Cluster | None" = None,
+    cluster: Cluster | None = None,
     check: bool = True,
     watcher: Watcher | None = None,
 ) -> SweepResult:
@@ -81,14 +79,15 @@ def sweep(
     base, watcher = config or Config(), watcher or Watcher()
     check_seeds(seeds)
     lanes = sweep_lanes(alphas, every, lane or {})
-    folder = check_path(out or default_folder(base))
+    name = f"sweep-{base.network_name}-{Path(base.data).name}-{base_identity(base)}"
+    folder = check_path(out or Path("runs") / name)
     get_backend(base.backend)  # before anything slow: it names what is missing
     data = data or prepare.load_data(base, watcher.progress)
     span = range(base.seed, base.seed + seeds)
     with connected(cluster, watcher):
         runner = Runner(watcher, cluster, check)
-        outcomes = run_lanes(base, lanes, span, folder, data, runner, at_once=lanes_at_once)
-    return SweepResult(folder, failures(outcomes), arm_of(outcomes))
+        arm, failed = run_lanes(base, lanes, span, folder, data, runner, at_once=lanes_at_once)
+    return SweepResult(folder, failed, arm)
 
 
 def sweep_lanes(alphas: str | Iterable[str], every: str | None, lane: Mapping[str, Any]) -> tuple[Lane, ...]:
@@ -98,17 +97,12 @@ def sweep_lanes(alphas: str | Iterable[str], every: str | None, lane: Mapping[st
     return lanes_of("0" if unset else alphas, every, **lane)
 
 
-def default_folder(base: Config) -> Path:
-    """Where a sweep goes that was given no folder."""
-    return Path("runs") / f"sweep-{base.network_name}-{Path(base.data).name}-{base_identity(base)}"
-
-
 @dataclass
 class Runner:
     """Runs tasks in this process, or on the cluster that it is connected to; a signal stops them with nothing lost."""
 
     watcher: Watcher
-    cluster: "Cluster | None" = None
+    cluster: Cluster | None = None
     check: bool = True  # the network against the reference, once, before anything is trained
 
     def __call__(self, tasks: Sequence[Task], data: Dataset) -> list[Outcome]:
@@ -138,25 +132,17 @@ def run_lanes(
     runner: Runner,
     *,
     at_once: int | None = None,
-) -> list[Outcome]:
-    """Plan the runs of these lanes and seeds, and run them."""
+) -> tuple[Arm | None, list[dict[str, str]]]:
+    """Plan the runs of these lanes and seeds, and run them: those that finished as one arm, and those that failed."""
     Trainer(dataclasses.replace(base, lanes=tuple(lanes), seed=seeds[0]), data, folder)  # refuses what cannot be run
     room = runner.cluster.room(base) if runner.cluster is not None else None
     at_once = at_once or lanes_at_once(base, data, len(lanes), room)
     with locked(folder):  # two sweeps in one folder would plan and train the same runs
-        return runner(plan(base, lanes, seeds, folder, at_once=at_once, digest=data.digest), data)
-
-
-def arm_of(outcomes: Sequence[Outcome]) -> Arm | None:
-    """The finished runs as one arm; None: every run has failed."""
-    folders = [outcome.task.folder for outcome in outcomes if outcome.result is not None]
-    return arms_of(find_runs(folders))[0] if folders else None
-
-
-def failures(outcomes: Sequence[Outcome]) -> list[dict[str, str]]:
-    """The runs that failed, why, and where the traceback is."""
-    return [
+        outcomes = runner(plan(base, lanes, seeds, folder, at_once=at_once, digest=data.digest), data)
+    finished = [outcome.task.folder for outcome in outcomes if outcome.result is not None]
+    failed = [
         {"run": str(o.task.folder), "error": o.error, "log": str(RunFolder(o.task.folder).log)}
         for o in outcomes
         if o.error is not None
     ]
+    return arms_of(find_runs(finished))[0] if finished else None, failed

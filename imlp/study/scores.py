@@ -25,20 +25,6 @@ def sample_deviation(values: Sequence[float]) -> float | None:
     return float(np.std(values, ddof=1)) if len(values) > 1 else None
 
 
-def confidence_interval(values: Sequence[float], level: float = 0.95) -> list[float] | None:
-    """The interval that holds the mean of all seeds with this confidence, by Student's t; None for fewer than three.
-
-    >>> [round(end, 2) for end in confidence_interval([1.0, 2.0, 3.0])]
-    [-0.48, 4.48]
-    """
-    if len(values) < 3:
-        return None
-    from scipy.special import stdtrit  # a tenth of a second that few need
-
-    half = float(stdtrit(len(values) - 1, (1 + level) / 2)) * float(np.std(values, ddof=1)) / len(values) ** 0.5
-    return [float(np.mean(values)) - half, float(np.mean(values)) + half]
-
-
 @dataclass(frozen=True)
 class Score:
     """One model of an arm over its seeds: top-1 test accuracy in per cent after the last epoch."""
@@ -61,8 +47,17 @@ class Score:
 
     @property
     def interval(self) -> list[float] | None:
-        """The mean's 95 % confidence interval by Student's t; None for fewer than three seeds."""
-        return confidence_interval(list(self.by_seed.values()))
+        """The mean's 95 % confidence interval by Student's t; None for fewer than three seeds.
+
+        >>> [round(end, 2) for end in Score(None, {0: 1.0, 1: 2.0, 2: 3.0}).interval]
+        [-0.48, 4.48]
+        """
+        if self.n < 3 or self.std is None:
+            return None
+        from scipy.special import stdtrit  # a tenth of a second that few need
+
+        half = float(stdtrit(self.n - 1, 0.975)) * self.std / self.n**0.5
+        return [self.mean - half, self.mean + half]
 
     @property
     def alpha(self) -> float | None:

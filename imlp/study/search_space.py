@@ -1,17 +1,14 @@
 """What a search tries: a lane for each set of parameters that Optuna proposes."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from imlp.errors import BackendError, ConfigError, install_hint
 from imlp.train.config import Lane, from_mapping
 
 OVER = ("alpha", "alpha-per-layer", "schedule", "settings")
-SETTINGS = {
-    "relax": ("relax_after",),
-    "pathway": ("decay_prior", "decay_rest"),
-    "gate": ("gate",),
-}  # they have no alpha
+SETTINGS = {"relax": ["relax_after"], "pathway": ["decay_prior", "decay_rest"], "gate": ["gate"]}  # without an alpha
 SCHEDULES = ("constant", "decay", "end", "once")
 LEAST, ZERO = 1e-4, 1e-5  # alpha is log-uniform from ZERO to 1, and what is drawn below LEAST means 0
 LEAST_DECAY, NO_DECAY = 1e-6, 1e-7  # the same for a weight decay
@@ -45,7 +42,7 @@ class Space:
     every: str  # epoch, step, a number of steps, or both
     layers: tuple[str, ...]  # that the lanes mix
     epochs: int
-    common: tuple[tuple[str, Any], ...] = ()  # settings of every lane
+    common: Mapping[str, Any] = field(default_factory=dict)  # settings of every lane
 
     def __post_init__(self) -> None:
         if self.over not in OVER:
@@ -57,7 +54,7 @@ class Space:
             raise ConfigError(problem, f"add --coupling {' or '.join(SETTINGS)}")
         if self.over == "settings" and self.every != "epoch":
             raise ConfigError(f"--every is {self.every}, but {self.coupling} mixes nothing", "leave --every out")
-        if self.over == "settings" and (fixed := set(self._names) & set(dict(self.common))):
+        if self.over == "settings" and (fixed := set(self._names) & set(self.common)):
             raise ConfigError(f"{', '.join(sorted(fixed))} is what is searched", "leave it out")
         if self.over != "settings" and self.coupling in SETTINGS:
             raise ConfigError(f"coupling is {self.coupling!r}, which has no alpha to search", "add --over settings")
@@ -65,25 +62,24 @@ class Space:
     def lane(self, trial: Any) -> Lane:
         """The lane of an Optuna trial, or of anything that suggests values as one does."""
         if self.over == "settings":
-            drawn_settings: dict[str, Any] = {name: self._setting(trial, name) for name in self._names}
-            made: Lane = from_mapping(Lane, {**drawn_settings, **dict(self.common)})
-            return made
+            return self._lane(**{name: self._setting(trial, name) for name in self._names})
         kind = trial.suggest_categorical("kind", SCHEDULES) if self.over == "schedule" else "constant"
         drawn = {name: self._alpha(trial, name) for name in self._names}
         alpha = next(iter(drawn.values()))
         if len(set(drawn.values())) > 1:
             alpha = ",".join(f"{name.removeprefix('alpha ')}={value}" for name, value in drawn.items())
         if alpha == "0":
-            return self._lane(alpha)
+            return self._lane(alpha=alpha, every="epoch")
         match kind:
             case "decay":
                 alpha = f"decay:{alpha}:{trial.suggest_float('power', 0.25, 8, log=True):.3g}"
             case "end":
-                return self._lane(f"end:{alpha}")
+                return self._lane(alpha=f"end:{alpha}", every="epoch")
             case "once":
-                return self._lane(f"once:{trial.suggest_int('epoch', 1, self.epochs)}:{alpha}")
+                epoch = trial.suggest_int("epoch", 1, self.epochs)
+                return self._lane(alpha=f"once:{epoch}:{alpha}", every="epoch")
         every = trial.suggest_categorical("every", ("epoch", "step")) if self.every == "both" else self.every
-        return self._lane(alpha, every)
+        return self._lane(alpha=alpha, every=every)
 
     @property
     def known(self) -> list[Parameters]:
@@ -103,19 +99,15 @@ class Space:
         cadences = [{"every": "epoch"}, {"every": "step"}] if self.every == "both" else [{}]
         return [kind | dict.fromkeys(self._names, ZERO), *(full | cadence for cadence in cadences)]
 
-    def numbers(self, lane: Lane) -> dict[str, float]:
-        """What was drawn for a lane of a coupling without an alpha, by the name of the setting."""
-        return {name: getattr(lane, name) for name in SETTINGS[self.coupling]}
-
     @property
     def coupling(self) -> str:
         """That of all lanes."""
-        return str(dict(self.common).get("coupling", "interpolate"))
+        return str(self.common.get("coupling", "interpolate"))
 
     @property
     def _names(self) -> list[str]:
         if self.over == "settings":
-            return [*SETTINGS[self.coupling]]
+            return SETTINGS[self.coupling]
         return [f"alpha {layer}" for layer in self.layers] if self.over == "alpha-per-layer" else ["alpha"]
 
     def _alpha(self, trial: Any, name: str) -> str:
@@ -130,6 +122,6 @@ class Space:
         drawn = trial.suggest_float(name, NO_DECAY, 0.1, log=True)
         return float(f"{drawn:.3g}") if drawn >= LEAST_DECAY else 0.0
 
-    def _lane(self, alpha: str, every: str = "epoch") -> Lane:
-        made: Lane = from_mapping(Lane, {"alpha": alpha, "every": every, **dict(self.common)})
+    def _lane(self, **settings: Any) -> Lane:
+        made: Lane = from_mapping(Lane, {**settings, **self.common})
         return made

@@ -7,12 +7,11 @@ resumed, so the same tasks can be run again at any time, with more alphas or see
 import dataclasses
 import traceback
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from imlp import machine
 from imlp.data import Dataset
@@ -81,12 +80,8 @@ def plan(
 
 def lanes_at_once(base: Config, data: Dataset, lanes: int, free: float | None = None) -> int:
     """As many lanes as fit into the memory that is free, at least one; `free` where the runs are not here."""
-    network = base.make_network(data.image, data.n_classes)
-    itemsize = np.dtype("float64" if base.backend == "reference" else base.dtype).itemsize
-    sizes: dict[str, Any] = {"batch": base.batch, "itemsize": itemsize, "images": len(data.x) + len(data.x_test)}
-    need = machine.memory(network, lanes=1, **sizes)
-    if free is None:
-        free = machine.free_memory(machine.device(base.backend, base.device, base.dtype))
+    need = Trainer(dataclasses.replace(base, lanes=()), data, Path()).memory()
+    free = machine.free_memory(need.device) if free is None else free
     return max(1, min(lanes, int((SHARE * free - need.once) // need.lane)))
 
 
@@ -121,13 +116,11 @@ class Signals(Callback):
 
 def write_log(folder: Path) -> None:
     """Leave the traceback of the error under way beside the run's files."""
-    try:
+    with suppress(FileError):  # the error under way says more
         make_folder(folder)
         refuse_links([RunFolder(folder).log])
         with write_whole(RunFolder(folder).log) as file:
             file.write(traceback.format_exc().encode())
-    except FileError:
-        pass  # the error under way says more
 
 
 def run_task(task: Task, data: Dataset, callbacks: Sequence[Callback]) -> Outcome:
@@ -137,11 +130,9 @@ def run_task(task: Task, data: Dataset, callbacks: Sequence[Callback]) -> Outcom
     """
     try:
         trainer = Trainer(task.config, data, task.folder, [*task.callbacks, *callbacks])
-        found = trainer.finished()
-        if found is not None:
-            return Outcome(task, found)
-        result = trainer.run(resume=True)
-        RunFolder(task.folder).log.unlink(missing_ok=True)
+        if (result := trainer.finished()) is None:
+            result = trainer.run(resume=True)
+            RunFolder(task.folder).log.unlink(missing_ok=True)
         return Outcome(task, result)
     except Interrupted:
         raise

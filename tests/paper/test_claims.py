@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from imlp.paper import experiments
 from imlp.paper.claims import judge
-from imlp.paper.distance import shortfall
+from imlp.paper.experiments import shortfall
 from imlp.paper.implied import decided, implied
 from imlp.study.scores import Arm, Score
 from imlp.study.two_lines import fit_v

@@ -82,9 +82,9 @@ def records():
 def test_numbers_that_a_sentence_cites_are_those_of_the_runs(records):
     (run,) = (run for record in records if record.name == "cnn-resized" for run in record.runs)
     prior, plain = ([100 * row["test_accuracy"] for row in run.rows if row["lane"] == lane] for lane in ("prior", 0))
-    text = "{cnn-resized: S-CNN}, {cnn-resized: S-CNN | highest}, {cnn-resized: S-CNN | last five}, "
-    text += "{cnn-resized: S-MLP (alpha 0) - S-CNN}, {cnn-resized: S-CNN | seeds}, {cnn-resized: S-CNN | paper}"
-    expected = [prior[-1], max(prior), sum(prior[-5:]) / 5, plain[-1] - prior[-1]]
+    text = "{cnn-resized: S-CNN}, {cnn-resized: S-CNN | last five}, "
+    text += "{cnn-resized: S-MLP (alpha 0)}, {cnn-resized: S-CNN | seeds}, {cnn-resized: S-CNN | paper}"
+    expected = [prior[-1], sum(prior[-5:]) / 5, plain[-1]]
     assert cited.filled(text, records) == ", ".join([*(f"{value:.1f}" for value in expected), "1", "62.6"])
 
 

@@ -47,7 +47,7 @@ app()
 """
 OTHER = """
 import os
-import imlp.study.cluster.versions as same
+import imlp.study.cluster.worker as same
 from imlp.cli import app
 here, known = os.getpid(), same.versions
 same.versions = lambda: known() | ({"torch": "0.1"} if os.getpid() == here else {})

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import imlp
-from imlp.study.cluster import versions as cluster
+from imlp.study.cluster import worker as cluster
 
 HOME = Path(imlp.__file__).parent
 

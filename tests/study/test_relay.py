@@ -5,7 +5,7 @@ import os
 import pytest
 
 from imlp.errors import RunError
-from imlp.study.cluster.relay import Relay
+from imlp.study.cluster.driver import Relay
 
 
 @pytest.fixture
@@ -23,18 +23,14 @@ def relay(tmp_path, monkeypatch) -> Relay:
 )
 def test_names_outside_of_the_runs_folder_are_refused(name, relay, tmp_path):
     folder, name = str(tmp_path / "run"), name.format(tmp_path)
-    for call in (
-        lambda: relay.write(folder, name, b"x"),
-        lambda: relay.read(folder, name),
-        lambda: relay.delete(folder, name),
-    ):
+    for call in (lambda: relay.put(folder, {name: b"x"}), lambda: relay.put(folder, {}, [name])):
         with pytest.raises(RunError, match="is not a file in"):
             call()
     assert (tmp_path / "victim").read_text() == "precious"
 
 
 def test_a_link_in_the_place_of_a_partial_file_is_not_followed(relay, tmp_path):
-    relay.write(str(tmp_path / "run"), "linked", b"x")
+    relay.put(str(tmp_path / "run"), {"linked": b"x"})
     assert (tmp_path / "victim").read_text() == "precious"
     assert (tmp_path / "run" / "linked").read_bytes() == b"x"
 
@@ -42,19 +38,19 @@ def test_a_link_in_the_place_of_a_partial_file_is_not_followed(relay, tmp_path):
 def test_other_folders_are_refused(relay, tmp_path):
     for folder in (str(tmp_path), str(tmp_path / "run" / ".."), os.fspath(tmp_path / "other")):
         with pytest.raises(RunError, match="is not the folder of a run of this sweep"):
-            relay.write(folder, "victim", b"x")
+            relay.put(folder, {"victim": b"x"})
         with pytest.raises(RunError, match="is not the folder of a run of this sweep"):
-            relay.needed_to_resume(folder)
+            relay.take(folder)
     assert (tmp_path / "victim").read_text() == "precious"
     assert not (tmp_path / "other").exists()
 
 
 def test_files_of_the_run_come_and_go(relay, tmp_path):
     folder = str(tmp_path / "run")
-    relay.write(folder, "checkpoint/epoch1", b"one")
-    relay.write(folder, "checkpoint/epoch1", b"two")
-    assert relay.needed_to_resume(folder) == []  # locked from now on
-    assert relay.read(folder, "checkpoint/epoch1") == b"two"
-    relay.delete(folder, "checkpoint/epoch1")
-    relay.delete(folder, "not there")
-    assert not (tmp_path / "run" / "checkpoint" / "epoch1").exists()
+    name = "checkpoint/epoch00001-step000000.safetensors"
+    relay.put(folder, {name: b"one", "other": b"not needed to resume"})
+    relay.put(folder, {name: b"two"})
+    assert relay.take(folder) == {name: b"two"}  # locked from now on
+    relay.put(folder, {}, [name, "not there"])
+    assert relay.take(folder) == {}
+    assert not (tmp_path / "run" / name).exists()

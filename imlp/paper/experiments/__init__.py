@@ -6,16 +6,18 @@ An experiment has arms, each one configuration with its lanes; `reproduce` runs 
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from math import ceil
 from pathlib import Path
 from typing import Any
 
 from imlp.couplings.schedule import alphas_of
+from imlp.couplings.setting import shown as shown_setting
+from imlp.data.cifar import LAYOUTS
 from imlp.errors import ConfigError, ImlpError, known
 from imlp.files import shown
-from imlp.paper.check_experiment import check_claim
-from imlp.paper.claims import judge
-from imlp.paper.distance import shortfall
-from imlp.study.outcomes import ArmName, ExperimentOutcome, OutcomeRow, PaperPoint, Verdict, typed
+from imlp.paper.claims import check_claim, judge
+from imlp.study.outcomes import ArmName, ExperimentOutcome, OutcomeRow, PaperPoint, typed
 from imlp.study.scores import Arm, ArmPlan, Score
 from imlp.train.config import Config, Lane, check_seeds, from_mapping, read, recorded, with_recipe
 from imlp.train.lane import lanes_of, with_epochs
@@ -23,6 +25,10 @@ from imlp.train.lane import lanes_of, with_epochs
 FOLDER = Path(__file__).parent
 BUDGETS = ("smoke", "short", "paper")
 ALSO = {"figure3": "decay", "table4": "decay", "table5": "first-layer"}  # the paper's names
+OPEN = ("augment", "crop_area", "crop_aspect", "inputs", "validation")  # see docs/experiments.md
+OPEN_OPTIONS = ("activated", "residual", "first_channels", "first_stride", "first_kernel", "first_padding")
+OF_THE_USER = ("seed", "lanes", "backend", "dtype", "products", "compile", "deterministic")
+LENGTH = ("epochs", "batch", "train_size")  # what the steps follow from
 Settings = dict[str, Any]
 
 
@@ -134,21 +140,15 @@ class Experiment:
                     paper=paper, paper_std=paper_std, difference=difference,
                 ))  # fmt: skip
                 points += [PaperPoint(name, model, score.alpha, paper, paper_std)] if theirs else []
+        deviations = [number.std for number in numbers if number.std is not None]
+        assumed = max(deviations, default=self.content.assumed_std)  # where there are too few seeds for a spread
+        lacking = partial(self.shortfall, arms)
+        verdicts = judge(self.content.claims, arms, shortfall=lacking, assumed=assumed)
         return ExperimentOutcome(
             name=self.name, title=self.content.title, asks=self.asks, budget=budget, command=command, lacking=far,
             arms=[ArmName(name, arm.key) for name, arm in arms.items()],
-            table=table, verdicts=self.judge(arms), paper=points,
+            table=table, verdicts=verdicts, paper=points,
         )  # fmt: skip
-
-    def judge(self, arms: Mapping[str, Arm]) -> list[Verdict]:
-        """A verdict on each claim, by runs that are what it needs.
-
-        Where there are too few seeds for a spread, the largest standard deviation that the paper reports for these
-        models stands in, or the one that the file names.
-        """
-        deviations = [number.std for number in self.paper(_data(arms)) if number.std is not None]
-        assumed = max(deviations, default=self.content.assumed_std)
-        return judge(self.content.claims, arms, shortfall=lambda budget: self.shortfall(arms, budget), assumed=assumed)
 
     def shortfall(self, arms: Mapping[str, Arm], budget: str = "paper") -> str:
         """What the runs lack of a budget's setting ("790 of 39,100 steps"); nothing if they have it."""
@@ -225,7 +225,41 @@ def _listed(table: Mapping[str, Any], epochs: int) -> list[Lane]:
 
 def is_about(score: Score, number: PaperNumber) -> bool:
     """Whether the paper's number is about this model; it says nothing of cadence, so all are compared with it."""
-    if number.lane is None or score.lane is None:
-        return number.lane is None and score.lane is None
-    theirs = number.lane.compared
-    return dataclasses.replace(score.lane, every="epoch") == dataclasses.replace(theirs, every="epoch")
+    ours, theirs = (lane and dataclasses.replace(lane.compared, every="epoch") for lane in (score.lane, number.lane))
+    return ours == theirs
+
+
+def shortfall(config: Config, wanted: Config) -> str:
+    """What a run lacks to be one with the wanted settings; nothing if it is one.
+
+    >>> shortfall(Config(data="cifar10", train_size=10000, epochs=10), Config(data="cifar10"))
+    '790 of 39,100 steps'
+    """
+    if config.data != wanted.data:
+        return f"run on {config.data}, not on {wanted.data}"
+    if any(getattr(config, name) != getattr(wanted, name) for name in LENGTH):
+        steps, needed = _steps(config), _steps(dataclasses.replace(wanted, validation=config.validation))
+        if steps is not None and needed is not None and steps != needed:
+            return f"{steps:,} of {needed:,} steps" if steps < needed else f"{steps:,} steps instead of {needed:,}"
+        if config.epochs < wanted.epochs:
+            return f"{config.epochs:,} of {wanted.epochs:,} epochs"
+    for f in dataclasses.fields(Config):
+        own, other = getattr(config, f.name), getattr(wanted, f.name)
+        unsaid = f.name == "source" and not other  # a file that only names a network does not say what its text is
+        counts = f.metadata["changes_result"] and f.name not in (*OPEN, *OF_THE_USER) and not unsaid
+        if counts and _closed(own) != _closed(other):
+            return f"{f.name.replace('_', ' ')} {shown_setting(own)} instead of {shown_setting(other)}"
+    return ""
+
+
+def _steps(config: Config) -> int | None:
+    """All steps of a run; None if the number of images is not known."""
+    layout = LAYOUTS.get(config.data)
+    images = config.train_size or (len(layout.train) * layout.train_rows if layout else None)
+    return None if images is None else config.epochs * ceil((images - config.validation) / config.batch)
+
+
+def _closed(value: Any) -> Any:
+    """Options of the network without those that the paper leaves open."""
+    pairs = isinstance(value, tuple) and value and isinstance(value[0], tuple)
+    return tuple(pair for pair in value if pair[0] not in OPEN_OPTIONS) if pairs else value

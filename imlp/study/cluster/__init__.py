@@ -1,8 +1,7 @@
 """The tasks of a sweep on Ray: a cluster, or one that is started on this machine for the time of the sweep.
 
 Each task runs the same `run_task` as on one machine, so it leaves the same files. `driver` hands the tasks out and
-follows them, `worker` runs one of them, `relay` carries progress and files between the two, and `versions` refuses
-machines that would not run the same program. Ray is imported only once a cluster is joined.
+follows them, `worker` runs one of them. Ray is imported only once a cluster is joined.
 """
 
 import dataclasses
@@ -46,12 +45,12 @@ class Cluster:
         cpus, gpus = self.needs(config)
         if gpus:
             return machine.free_memory(machine.device(config.backend, config.device, config.dtype)) * min(1.0, gpus)
-        return min(node["memory"] / max(1, node["CPU"] // cpus) for node in self.nodes_for(config))
+        return min(node["memory"] / (node["CPU"] // cpus) for node in self.nodes_for(config))
 
     def runs(self, config: Config) -> int:
         """How many runs the cluster takes at a time."""
         cpus, _ = self.needs(config)
-        return int(sum(max(1, node["CPU"] // cpus) for node in self.nodes_for(config)))
+        return int(sum(node["CPU"] // cpus for node in self.nodes_for(config)))
 
     def settings(self, config: Config) -> Config:
         """The settings with which a worker runs it: threads are never left to chance, for bits depend on them."""
