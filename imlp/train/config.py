@@ -170,24 +170,18 @@ class Config:
         if self.products == "bfloat16" and (self.backend, self.dtype) != ("accel", "float32"):
             own = "reference" if self.backend == "reference" else self.dtype
             raise ConfigError(f"products is bfloat16 with {own}", "use it with the backend accel and dtype float32")
-        _range("crop_area", self.crop_area, largest=1.0)
-        _range("crop_aspect", self.crop_aspect)
-        _ = self.optimizer_settings, self.learning_rate(1)  # which check them
-        self._refuse_settings_of_other_optimizers()
+        _ = self.crop, self.optimizer_settings, self.learning_rate(1)  # which check them
+        own = {f.name for f in dataclasses.fields(OPTIMIZERS[self.optimizer])}
+        for owner, f in ((owner, f) for owner, kind in OPTIMIZERS.items() for f in dataclasses.fields(kind)):
+            if f.name not in own and getattr(self, f.name) != f.default:
+                remedy = f"leave it out, or add --optimizer {owner}"
+                raise ConfigError(f"{f.name} is for the optimizer {owner}, not {self.optimizer}", remedy)
         if dict(self.options).get("interpolated") == ():
             remedy = "name at least one layer; a plain MLP is alpha 0"
             raise ConfigError("interpolated is an empty list: no layer would ever be mixed", remedy)
         for name, text in (("data", self.data), *((f"options.{name}", str(value)) for name, value in self.options)):
             if not is_text(text):
                 raise ConfigError(f"{name} is {text!r:.60}, which is not UTF-8", "rename it")
-
-    def _refuse_settings_of_other_optimizers(self) -> None:
-        fields = {name: {f.name: f for f in dataclasses.fields(kind)} for name, kind in OPTIMIZERS.items()}
-        for owner, own in fields.items():
-            for name in own.keys() - fields[self.optimizer].keys():
-                if getattr(self, name) != own[name].default:
-                    remedy = f"leave it out, or add --optimizer {owner}"
-                    raise ConfigError(f"{name} is for the optimizer {owner}, not {self.optimizer}", remedy)
 
     def learning_rate(self, steps: int) -> LearningRate:
         """The learning rate of each step, where an epoch has so many."""
@@ -211,52 +205,51 @@ class Config:
     @property
     def crop(self) -> dict[str, tuple[float, float]]:
         """Area and aspect of a `resized` crop as numbers."""
-        return {"area": _range("crop_area", self.crop_area), "aspect": _range("crop_aspect", self.crop_aspect)}
+        return {
+            "area": _range("crop_area", self.crop_area, largest=1.0),
+            "aspect": _range("crop_aspect", self.crop_aspect),
+        }
 
     def make_network(self, image: tuple[int, int, int] | None = None, classes: int | None = None) -> Network:
         """The network for images and classes of the data; its own defaults where they are not known yet."""
-        given = {"image": image, "classes": classes}
-        options = {**{name: value for name, value in given.items() if value is not None}, **dict(self.options)}
+        sizes = {"image": image, "classes": classes}
+        options = {**{name: value for name, value in sizes.items() if value is not None}, **dict(self.options)}
+        network: Any = None
         if self.source is not None:
             found = named_before(self.network, self.source)
-            network = networks.from_outside(found, **options)
-            if network is None:
-                return self._make_module(found, image or (3, 32, 32), classes)
-        else:
-            network = self._make_named(options)
-        if self.densify:
+            network = networks.from_outside(found, **options) or self._make_module(found, image, classes)
+        try:
+            network = network or networks.make(self.network, **options)
+        except ImlpError:
+            raise
+        except (TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
+            given = ", ".join(f"{name}={value!r}" for name, value in self.options)
+            remedy = "give each option a value like its default"
+            raise ConfigError(f"{self.network} cannot be made with {given}", remedy) from error
+        if self.densify and not network.is_module:
             remedy = f"it is for PyTorch models: {self.network} is dense, and --layers says which layers are mixed"
             raise ConfigError(f"densify is {self.densify!r}", remedy)
         if classes is not None and network.classes < classes:
-            raise ConfigError(f"classes is {network.classes}, but the data have {classes}", "leave the option out")
-        return network
-
-    def _make_named(self, options: dict[str, Any]) -> Network:
-        try:
-            return networks.make(self.network, **options)
-        except (TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
-            if isinstance(error, ImlpError):
-                raise
-            shown = ", ".join(f"{name}={value!r}" for name, value in self.options)
+            remedy = (
+                f"give it as many: --options num_classes={classes}" if network.is_module else "leave the option out"
+            )
             raise ConfigError(
-                f"{self.network} cannot be made with {shown}", "give each option a value like its default"
-            ) from error
+                f"{self.network} has {network.classes} outputs, but the data have {classes} classes", remedy
+            )
+        made: Network = network  # a module answers as a Network does
+        return made
 
-    def _make_module(self, found: Outside, image: tuple[int, int, int], classes: int | None) -> Network:
+    def _make_module(self, found: Outside, image: tuple[int, int, int] | None, classes: int | None) -> Any:
         get_backend("accel")  # it names what is missing
         if self.compile:
             raise BackendError("the step of a PyTorch model is not compiled", "leave out --compile")
         from imlp.train.modules import module_network
 
-        name = f"{found.place}:{found.name}"
-        network: Any = module_network(name, found.digest, tuple(image), classes, self.options, self.densify)
+        name, size = f"{found.place}:{found.name}", tuple(image or (3, 32, 32))
+        network = module_network(name, found.digest, size, classes, self.options, self.densify)
         if self.backend != "accel":
             raise ConfigError(f"backend is {self.backend!r}, but {self.network} is a PyTorch model", "use accel")
-        if classes is not None and network.classes < classes:
-            problem = f"{self.network} has {network.classes} outputs, but the data have {classes} classes"
-            raise ConfigError(problem, f"give it as many: --options num_classes={classes}")
-        made: Network = network  # it answers as a Network does
-        return made
+        return network
 
     @property
     def measure(self) -> str:

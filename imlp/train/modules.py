@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from imlp import reference
 from imlp.accel import apply
@@ -25,7 +25,7 @@ from imlp.accel.precision import LinearInBfloat16, multiplied_in
 from imlp.couplings import Branch, Branching, prior_weight
 from imlp.errors import ConfigError, ModuleError, known
 from imlp.model import Model, shapes_of
-from imlp.networks import Activation, Layer, Mean, Network, Norm, Operation, Residual, walk
+from imlp.networks import Activation, Layer, Mean, Network, Norm, Operation, Residual
 from imlp.nn.branches import of_parts
 from imlp.nn.densify import replaced
 from imlp.nn.factory import make
@@ -274,64 +274,52 @@ class Standardise(nn.Module):
 def trained_module(
     network: Network, operations: Iterable[Operation], numbers: Mapping[str, np.ndarray], *, dense: bool
 ) -> nn.Module:
-    """A network of matrices, with its numbers, as a module of torch's own parts; a PyTorch model as itself."""
+    """A network of matrices, with its numbers, as a module of torch's own parts; a PyTorch model as itself.
+
+    With `mean` and `std` among the numbers it standardises images first.
+    """
     if network.is_module:
         own: Any = network
         module: nn.Module = own.trained(numbers, dense=dense)
         return module.eval()
-    made = _DenseNetwork(operations, numbers)
-    traced = torch.fx.symbolic_trace(made).to(torch.tensor(numbers["head.bias"]).dtype)
-    parts = [name.rpartition(".") for name in numbers if "." in name]
-    given = {f"{made._names[layer]}.{part}": torch.tensor(numbers[f"{layer}.{part}"]) for layer, _, part in parts}
-    traced.load_state_dict(traced.state_dict() | given)
-    return traced.eval()
+    graph, parts = fx.Graph(), dict[str, nn.Module]()
+    like = torch.tensor(numbers["head.bias"])
 
+    def call(name: str, part: nn.Module, x: Any) -> Any:
+        name = name.replace(".", "_").replace("-", "_")  # `block1.token1` is the attribute `block1_token1`
+        while name in parts or hasattr(fx.GraphModule, name):
+            name += "_"
+        parts[name] = part
+        return fx.Proxy(graph.call_module(name, (x.node,)))
 
-class _DenseNetwork(nn.Module):
-    """A network of imlp from torch's own parts; traced, nothing of this class is left in it.
-
-    With `mean` and `std` among the numbers it standardises images first.
-    """
-
-    def __init__(self, operations: Iterable[Operation], numbers: Mapping[str, np.ndarray]):
-        super().__init__()
-        self._operations = tuple(operations)
-        self._names: dict[str, str] = {}  # `block1.token1` is the attribute `block1_token1`
-        self._before: nn.Module = nn.Identity()
-        if "mean" in numbers:
-            self._before = Standardise(numbers["mean"], numbers["std"], like=torch.tensor(numbers["head.bias"]))
-        for leaf in walk(self._operations):
-            match leaf:
-                case Layer(name, spec):
-                    m_out, m_in = spec.matrix_shape
-                    self._add(name, nn.Linear(m_in, m_out))
-                case Norm(name, features, learned):
-                    self._add(name, nn.LayerNorm(features, elementwise_affine=learned))
-
-    def _add(self, name: str, part: nn.Module) -> None:
-        self._names[name] = name.replace(".", "_").replace("-", "_")
-        while hasattr(self, self._names[name]):
-            self._names[name] += "_"
-        self.add_module(self._names[name], part)
-
-    def forward(self, images: Tensor) -> Tensor:
-        return self._run(self._operations, self._before(images).flatten(1))
-
-    def _run(self, operations: Iterable[Operation], x: Tensor) -> Tensor:
+    def run(operations: Iterable[Operation], x: Any) -> Any:
         for operation in operations:
             match operation:
-                case Layer(name):
-                    x = getattr(self, self._names[name])(x)
-                case Norm(name, features):
-                    x = getattr(self, self._names[name])(x.unflatten(-1, (-1, features))).flatten(-2)
+                case Layer(name, spec):
+                    x = call(name, _with_numbers(nn.Linear(*reversed(spec.matrix_shape)), name, numbers), x)
+                case Norm(name, features, learned):
+                    norm = nn.LayerNorm(features, elementwise_affine=learned)
+                    x = x.unflatten(-1, (-1, features))
+                    x = call(name, _with_numbers(norm, name, numbers), x).flatten(-2)
                 case Activation(name):
                     x = x if name == "none" else getattr(nn.functional, name)(x)
                 case Mean(positions, channels_first):
                     runs = x.unflatten(-1, (-1, positions) if channels_first else (positions, -1))
                     x = runs.mean(-1 if channels_first else -2)
                 case Residual(body=body, shortcut=shortcut):
-                    x = self._run([shortcut] if shortcut else [], x) + self._run(body, x)
+                    x = run([shortcut] if shortcut else [], x) + run(body, x)
         return x
+
+    x: Any = fx.Proxy(graph.placeholder("images"))
+    if "mean" in numbers:
+        x = call("_before", Standardise(numbers["mean"], numbers["std"], like), x)
+    graph.output(run(operations, x.flatten(1)).node)
+    return fx.GraphModule(parts, graph).eval()
+
+
+def _with_numbers(part: nn.Module, name: str, numbers: Mapping[str, np.ndarray]) -> nn.Module:
+    part.load_state_dict({own: torch.tensor(numbers[f"{name}.{own}"]) for own in part.state_dict()}, assign=True)
+    return part
 
 
 @lru_cache(maxsize=8)
