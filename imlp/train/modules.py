@@ -282,8 +282,7 @@ def trained_module(
         own: Any = network
         module: nn.Module = own.trained(numbers, dense=dense)
         return module.eval()
-    graph, parts = fx.Graph(), dict[str, nn.Module]()
-    like = torch.tensor(numbers["head.bias"])
+    graph, parts = fx.Graph(), dict[str, Any]()
 
     def call(name: str, part: nn.Module, x: Any) -> Any:
         name = name.replace(".", "_").replace("-", "_")  # `block1.token1` is the attribute `block1_token1`
@@ -312,7 +311,10 @@ def trained_module(
 
     x: Any = fx.Proxy(graph.placeholder("images"))
     if "mean" in numbers:
-        x = call("_before", Standardise(numbers["mean"], numbers["std"], like), x)
+        before = Standardise(numbers["mean"], numbers["std"], like=torch.tensor(numbers["head.bias"]))
+        parts |= {f"_before.{name}": own for name, own in before.named_buffers()}
+        mean, std = (fx.Proxy(graph.get_attr(f"_before.{name}")) for name in ("mean", "std"))
+        x = (x - mean) / std
     graph.output(run(operations, x.flatten(1)).node)
     return fx.GraphModule(parts, graph).eval()
 
