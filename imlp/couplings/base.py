@@ -56,11 +56,6 @@ class Coupling:
         """The names of its own settings."""
         return [f.name for f in dataclasses.fields(cls)]
 
-    @classmethod
-    def source(cls) -> str | None:
-        """SHA-256 of the text of a class from outside the package."""
-        return None if cls.outside is None else cls.outside.digest
-
     def call(self, method: str, *arguments: Any) -> Any:
         """What one of its methods returns; an error in code from outside the package is told with its line."""
         try:

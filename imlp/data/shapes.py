@@ -42,19 +42,8 @@ DIRECTIONS = np.array([(1024, 0), (724, 724), (0, 1024), (724, -724)], dtype=np.
 Mask = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
-def _ring(u: np.ndarray, v: np.ndarray) -> np.ndarray:
-    square = u * u + v * v
-    return (square > 130 * 130) & (square < 245 * 245)
-
-
-def _frame(u: np.ndarray, v: np.ndarray) -> np.ndarray:
-    far = np.maximum(abs(u), abs(v))
-    return (far > 100) & (far < 200)
-
-
-def _diamond(u: np.ndarray, v: np.ndarray) -> np.ndarray:
-    far = abs(u) + abs(v)
-    return (far > 140) & (far < 280)
+def _band(distance: np.ndarray, least: int, most: int) -> np.ndarray:
+    return (distance > least) & (distance < most)
 
 
 def _plus(u: np.ndarray, v: np.ndarray) -> np.ndarray:
@@ -62,30 +51,26 @@ def _plus(u: np.ndarray, v: np.ndarray) -> np.ndarray:
 
 
 def _bars(u: np.ndarray, v: np.ndarray) -> np.ndarray:
-    return (abs(u) < 210) & ((abs(v) < 42) | ((abs(v) > 120) & (abs(v) < 204)))
+    return (abs(u) < 210) & ((abs(v) < 42) | _band(abs(v), 120, 204))
 
 
 def _hourglass(u: np.ndarray, v: np.ndarray) -> np.ndarray:
     return (10 * abs(u) < 11 * abs(v)) & (abs(v) < 195)
 
 
-def _checker(u: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """The five black squares of three by three."""
-    return (np.maximum(abs(u), abs(v)) < 210) & ((abs(u) < 70) == (abs(v) < 70))
-
-
 # All cover about half of their circle: seen from afar they are one and the same blob.
 GLYPHS: dict[str, Mask] = {
-    "ring": _ring,
-    "frame": _frame,
-    "diamond": _diamond,
+    "ring": lambda u, v: _band(u * u + v * v, 130**2, 245**2),
+    "frame": lambda u, v: _band(np.maximum(abs(u), abs(v)), 100, 200),
+    "diamond": lambda u, v: _band(abs(u) + abs(v), 140, 280),
     "plus": _plus,
     "cross": lambda u, v: _plus((u + v) * 5 // 7, (u - v) * 5 // 7),
     "bars": _bars,
     "rails": lambda u, v: _bars(v, u),
     "hourglass": _hourglass,
     "bow tie": lambda u, v: _hourglass(v, u),
-    "checker": _checker,
+    # The five black squares of three by three
+    "checker": lambda u, v: (np.maximum(abs(u), abs(v)) < 210) & ((abs(u) < 70) == (abs(v) < 70)),
 }
 
 

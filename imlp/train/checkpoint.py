@@ -21,6 +21,8 @@ from safetensors.numpy import save_file
 from imlp.errors import RunError
 from imlp.files import make_folder, parse_json, whole_file
 
+Warn = Callable[[str], None]
+
 KEPT = 2
 LARGEST = 2**31
 NAME = re.compile(r"epoch(\d+)-step(\d+)\.safetensors")
@@ -50,7 +52,7 @@ def found(folder: Path) -> list[Path]:
     return [path for *_, path in sorted(numbered, reverse=True)]
 
 
-def newest(folder: Path, warn: Callable[[str], None]) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
+def newest(folder: Path, warn: Warn = lambda text: None) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
     """Arrays and state of the newest checkpoint that is whole, or None if there is none at all."""
     for arrays, state in whole(folder, warn):
         return arrays, state
@@ -59,7 +61,7 @@ def newest(folder: Path, warn: Callable[[str], None]) -> tuple[dict[str, np.ndar
     return None
 
 
-def whole(folder: Path, warn: Callable[[str], None]) -> Iterator[tuple[dict[str, np.ndarray], dict[str, Any]]]:
+def whole(folder: Path, warn: Warn = lambda text: None) -> Iterator[tuple[dict[str, np.ndarray], dict[str, Any]]]:
     """Arrays and state of each checkpoint that is not damaged, the newest first."""
     for path in found(folder):
         try:

@@ -6,7 +6,6 @@ others is given a module before it that standardises.
 """
 
 import io
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +17,10 @@ from imlp.couplings import class_of
 from imlp.errors import ArrayError, BackendError, ConfigError, ImlpError, RunError, install_hint
 from imlp.files import check_path, write_whole
 from imlp.model import Model, loaded
-from imlp.networks import Layer, Network, Operation, walk
+from imlp.networks import Layer, Network, walk
 from imlp.plugins import imported
 from imlp.spec import Shape
+from imlp.train import checkpoint
 from imlp.train.config import Config
 from imlp.train.run_folder import RunFolder
 from imlp.train.state import Arrays, part
@@ -73,7 +73,7 @@ def trained(
         config = files.read_config()
     except ImlpError as error:
         raise RunError(f"{files.config} is not that of a run: {error.problem}", error.remedy) from error
-    newest = files.newest_checkpoint(lambda text: None)
+    newest = checkpoint.newest(files.checkpoint)
     if newest is None:
         raise RunError(f"there is no checkpoint in {folder}", "name the folder of a run of train")
     arrays, state = newest
@@ -136,21 +136,15 @@ def _module(network: Network, numbers: Arrays, *, dense: bool) -> "torch.nn.Modu
     from imlp.train.modules import trained_module
 
     operations = network.operations(dense=dense)
-    if not dense and not network.is_module:
-        numbers = _with_matrices(operations, numbers)
+    if not dense and not network.is_module:  # the matrix and the repeated bias of each layer instead of its small ones
+        from imlp.reference import expand_bias
+
+        numbers, dtype = dict(numbers), numbers["head.bias"].dtype
+        for layer in (leaf for leaf in walk(operations) if isinstance(leaf, Layer)):
+            W = prior_matrix(layer, {part: numbers.pop(f"{layer.name}.{part}") for part in layer.spec.parameters})
+            b = expand_bias(layer.spec, numbers.get(f"{layer.name}.bias"))
+            numbers |= {f"{layer.name}.weight": W.astype(dtype), f"{layer.name}.bias": b.astype(dtype)}
     return trained_module(network, operations, numbers, dense=dense)
-
-
-def _with_matrices(operations: Iterable[Operation], own: Arrays) -> Arrays:
-    """The prior's numbers, with the matrix and the repeated bias of each layer in the place of its small ones."""
-    from imlp.reference import expand_bias
-
-    dense, dtype = dict(own), own["head.bias"].dtype
-    for layer in (leaf for leaf in walk(operations) if isinstance(leaf, Layer)):
-        W = prior_matrix(layer, {part: dense.pop(f"{layer.name}.{part}") for part in layer.spec.parameters})
-        b = expand_bias(layer.spec, dense.get(f"{layer.name}.bias"))
-        dense |= {f"{layer.name}.weight": W.astype(dtype), f"{layer.name}.bias": b.astype(dtype)}
-    return dense
 
 
 def write(

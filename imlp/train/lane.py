@@ -12,7 +12,7 @@ from imlp.couplings.schedule import Alpha, Schedule, alphas_of
 from imlp.couplings.setting import from_mapping, setting, with_settings_of
 from imlp.errors import ConfigError
 from imlp.networks import Network, check_layers
-from imlp.plugins import is_outside, without_place
+from imlp.plugins import imported, is_outside, without_place
 
 MOMENTS = ("keep", "zero")
 FORMULAS = "; ".join(f"{name}: {kind.formula}" for name, kind in COUPLINGS.items())
@@ -48,7 +48,7 @@ class Lane:
         if not is_outside(self.coupling):
             self._set(coupling_source=None)
         elif self.coupling_source is None:  # named by a program or an option, and not read from the folder of a run
-            self._set(coupling_source=class_of(self.coupling).source())
+            self._set(coupling_source=imported(self.coupling).digest)
         options = self.coupling_options
         pairs = options.items() if isinstance(options, Mapping) else options
         self._set(coupling_options=tuple(sorted((str(name), value) for name, value in pairs)))
@@ -82,24 +82,18 @@ class Lane:
     def _refuse_foreign_settings(self) -> None:
         if self.coupling_options and not is_outside(self.coupling):
             raise ConfigError("coupling_options is for a coupling from outside", "add --coupling FILE.py:Class")
-        kind = self._kind
+        kind = class_of(self.coupling, self.coupling_source)
         used = {*kind.takes, "alpha", "every", *(kind.settings() if kind.outside is None else ())}
         for f in dataclasses.fields(self):
-            if f.name not in used and getattr(self, f.name) != f.default:
-                settings = {name: [*own.takes, *own.settings()] for name, own in COUPLINGS.items()}
-                owners = [name for name, own in settings.items() if f.name in own]
-                if owners:
-                    problem = f"{f.name} is for the coupling {' or '.join(owners)}, not {kind.name}"
-                    raise ConfigError(problem, f"leave it out, or add --coupling {owners[0]}")
-
-    @property
-    def _kind(self) -> type[Coupling]:
-        return class_of(self.coupling, self.coupling_source)
+            owners = [name for name, own in COUPLINGS.items() if f.name in (*own.takes, *own.settings())]
+            if owners and f.name not in used and getattr(self, f.name) != f.default:
+                problem = f"{f.name} is for the coupling {' or '.join(owners)}, not {kind.name}"
+                raise ConfigError(problem, f"leave it out, or add --coupling {owners[0]}")
 
     @cached_property
     def rule(self) -> Coupling:
         """Its coupling as an object, with the settings that it has here."""
-        kind, options = self._kind, dict(self.coupling_options)
+        kind, options = class_of(self.coupling, self.coupling_source), dict(self.coupling_options)
         if kind.outside is None:
             options = {name: getattr(self, name) for name in kind.settings()}
         made: Coupling = from_mapping(kind, options)
