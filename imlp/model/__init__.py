@@ -119,11 +119,6 @@ class Model:
                 group[name][...] = 0
             self.restarts[name][0] = step
 
-    def allow_restarts(self, names: Iterable[str]) -> None:
-        """Make place for what `restart_optimizer` notes."""
-        for name in names:
-            self.restarts.setdefault(name, np.zeros(self.lanes or 1, np.int64))
-
     def branch_of(self, layer: str) -> Branch | None:
         """The branch of a layer of a model without lanes."""
         branch = self.branches[0] if self.branches else None

@@ -71,8 +71,8 @@ def prepare(model: Model, prior: Model | None, moves: Moves) -> None:
             checks.alphas(list(move.alphas), len(move.alphas))
             if prior is None and move.coupling.needs_prior:
                 raise ArrayError(f"{move.coupling.name} needs a prior", "give one")
-            if move.moments == "zero":
-                model.allow_restarts(_parameters(model, name, move))
+            for parameter in _parameters(model, name, move) if move.moments == "zero" else ():
+                model.restarts.setdefault(parameter, np.zeros(model.lanes or 1, np.int64))
 
 
 def move_lane(verbs: LayerVerbs[Any], lane: Model, index: int, prior: Model | None, moves: Moves, *, step: int) -> None:

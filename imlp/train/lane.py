@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from imlp.couplings import COUPLINGS, Branch, Branching, Coupling, Mixing, Replacing, class_of
+from imlp.couplings import COUPLINGS, Branch, Branching, Coupling, Mixing, class_of
 from imlp.couplings.schedule import Alpha, Schedule, alphas_of
 from imlp.couplings.setting import from_mapping, setting, with_settings_of
 from imlp.errors import ConfigError
@@ -62,8 +62,8 @@ class Lane:
         alpha = Alpha(self.alpha if self.alpha is not None else "0.5" if self.mixes else "0")
         if not self.mixes and not alpha.is_zero:
             raise ConfigError(f"alpha is {alpha}, but {self.rule.name} has none", "leave --alpha out")
-        self._set(**(self.rule.spelled(alpha) if isinstance(self.rule, Mixing) else {"alpha": alpha}))
-        usual = self.rule.every if isinstance(self.rule, Mixing) and self.is_mixed_repeatedly else "epoch"
+        self._set(**self.rule.spelled(alpha))
+        usual = self.rule.every if self.is_mixed_repeatedly else "epoch"
         self._set(every=usual if self.every is None else str(self.every))
         if self.every not in ("epoch", "step") and not re.fullmatch("0*[1-9][0-9]{0,8}", self.every):
             raise ConfigError(f"every is {self.every!r:.80}", "use epoch, step, or a whole number of steps from 1")
@@ -123,11 +123,7 @@ class Lane:
     @property
     def knobs(self) -> tuple[Alpha, ...]:
         """Its alpha; with `self` those of locality and of sharing."""
-        return self.rule.alphas(self.parsed) if isinstance(self.rule, Mixing) else (self.parsed,)
-
-    def wakes_after(self, epochs: int) -> int:
-        """After which epoch of a run it is made of the prior, and begins; 0: it trains from the start."""
-        return self.rule.begins_after(epochs) if isinstance(self.rule, Replacing) else 0
+        return self.rule.alphas(self.parsed)
 
     def branch(self, network: Network) -> Branch | None:
         """Which of its layers are made of parts, and how."""
@@ -172,7 +168,7 @@ class Lane:
     @property
     def extras(self) -> list[str]:
         """What is not the default, beside alpha and cadence."""
-        extras = [self.rule.name if self.rule.word is None else self.rule.word] if isinstance(self.rule, Mixing) else []
+        extras = [self.rule.name if self.rule.word is None else self.rule.word]
         extras += [f"{name} {value}" for name, value in self.coupling_options]
         extras += ["moments zeroed"] if self.moments == "zero" else []
         extras += [f"only {' '.join(self.layers)}"] if self.layers else []
