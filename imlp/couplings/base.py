@@ -102,7 +102,7 @@ class Mixing(Coupling):
 
     takes = ("alpha", "every", "layers", "biases", "head", "moments")
     every = "step"  # the paper's numbers require it
-    word = None
+    word: ClassVar[str | None] = None
 
     def weight(self, verbs: LayerVerbs[Any], spec: Spec, W: Any, w: Any, alpha: float) -> Any:
         """`W (M_out, M_in)` after a step, where `w` is the prior's weight, or None without a prior."""

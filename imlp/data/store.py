@@ -16,8 +16,8 @@ from imlp.files import cache_folder, expanded, make_folder, open_regular, reason
 
 def data_root(root: str | Path | None = None) -> Path:
     """`root` if given, otherwise the environment's IMLP_DATA, otherwise the user's cache folder."""
-    given = root if root is not None else os.environ.get("IMLP_DATA")
-    return expanded(given) if given or root is not None else cache_folder()
+    given = root if root is not None else os.environ.get("IMLP_DATA") or cache_folder()
+    return expanded(given)
 
 
 def save(path: Path, arrays: Mapping[str, np.ndarray]) -> None:

@@ -168,8 +168,8 @@ class Config:
             if getattr(self, name) not in allowed:
                 raise ConfigError(f"{name} is {getattr(self, name)!r}", f"use {' or '.join(allowed)}")
         if self.products == "bfloat16" and (self.backend, self.dtype) != ("accel", "float32"):
-            own = "reference" if self.backend == "reference" else self.dtype
-            raise ConfigError(f"products is bfloat16 with {own}", "use it with the backend accel and dtype float32")
+            beside = "reference" if self.backend == "reference" else self.dtype
+            raise ConfigError(f"products is bfloat16 with {beside}", "use it with the backend accel and dtype float32")
         _ = self.crop, self.optimizer_settings, self.learning_rate(1)  # which check them
         own = {f.name for f in dataclasses.fields(OPTIMIZERS[self.optimizer])}
         for owner, f in ((owner, f) for owner, kind in OPTIMIZERS.items() for f in dataclasses.fields(kind)):

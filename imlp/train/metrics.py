@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 def measure_bias(run: "Trainer") -> dict[str, dict[str, list[float]]]:
     """The bias meter of every interpolated layer, per lane, and what it shows of a random matrix."""
-    found, backend, prior = {}, run.backend, run.state.prior
-    for name in run.network.interpolated if run.state.lanes is not None else ():
+    found, backend, prior, lanes = {}, run.backend, run.state.prior, run.state.lanes
+    for name in run.network.interpolated if lanes is not None else ():
         spec = run.network.layer(name).spec
         beside = None if prior is None else prior.weight_of(name, spec)
-        measured = backend.measure(backend.weight(run.state.lanes, name), spec, beside)
+        measured = backend.measure(backend.weight(lanes, name), spec, beside)
         own = {key: backend.to_numpy(numbers).tolist() for key, numbers in measured.items()}
         of_random = {f"random_{part}": value for part, value in backend.measure_random(spec).items()}
         found[name] = {**own, **{key: [value] * len(own["shared"]) for key, value in of_random.items()}}

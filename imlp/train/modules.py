@@ -295,7 +295,9 @@ def trained_module(
         for operation in operations:
             match operation:
                 case Layer(name, spec):
-                    x = call(name, _with_numbers(nn.Linear(*reversed(spec.matrix_shape)), name, numbers), x)
+                    x = call(
+                        name, _with_numbers(nn.Linear(spec.matrix_shape[1], spec.matrix_shape[0]), name, numbers), x
+                    )
                 case Norm(name, features, learned):
                     norm = nn.LayerNorm(features, elementwise_affine=learned)
                     x = x.unflatten(-1, (-1, features))
