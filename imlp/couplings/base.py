@@ -211,8 +211,8 @@ class Branch:
     def decay(self, parameter: str) -> float:
         """The weight decay of a parameter by its name."""
         layer, _, part = parameter.rpartition(".")
-        if layer.endswith(".prior") and layer.removesuffix(".prior") in self.layers:
-            return self.coupling.decay("prior")
-        if layer not in self.layers:
+        if not self.has(parameter):
             return 0.0
-        return self.coupling.decay("rest" if part in ("weight", "bias") else part)
+        return self.coupling.decay(
+            "prior" if layer not in self.layers else "rest" if part in ("weight", "bias") else part
+        )

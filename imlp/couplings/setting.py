@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import field
+from functools import partial
 from math import inf
 from typing import Any, TypeVar, get_args
 
@@ -21,6 +22,9 @@ def setting(default: Any, help: str, panel: str = LANE, *, changes_result: bool 
     """
     more = {"changes_result": changes_result, "is_later": is_later}
     return field(default=default, metadata={"help": help, "panel": panel, **more})
+
+
+of_data, of_training, of_machine = (partial(setting, panel=panel) for panel in (DATA, TRAINING, MACHINE))
 
 
 def from_mapping(cls: type, values: Any) -> Any:

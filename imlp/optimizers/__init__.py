@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import ClassVar
 
-from imlp.couplings.setting import TRAINING, setting
+from imlp.couplings.setting import of_training
 from imlp.errors import ConfigError
 from imlp.optimizers.rate import LearningRate
 
@@ -19,12 +19,12 @@ __all__ = ["ADAM", "OPTIMIZERS", "SGD", "Adam", "AdamW", "LearningRate", "Optimi
 class Optimizer:
     """Its fields are its settings."""
 
-    lr: float = setting(1e-4, "The learning rate.", TRAINING)
-    weight_decay: float = setting(
-        0.0, "D: adds D p to the gradient of each parameter p; adamw subtracts lr D p instead.", TRAINING, is_later=True
+    lr: float = of_training(1e-4, "The learning rate.")
+    weight_decay: float = of_training(
+        0.0, "D: adds D p to the gradient of each parameter p; adamw subtracts lr D p instead.", is_later=True
     )
-    clip: float = setting(
-        0.0, "The largest norm of a network's gradient: longer ones are scaled; 0: none are.", TRAINING, is_later=True
+    clip: float = of_training(
+        0.0, "The largest norm of a network's gradient: longer ones are scaled; 0: none are.", is_later=True
     )
 
     state: ClassVar[tuple[str, ...]] = ()  # arrays in the shape of each parameter that start at 0
@@ -46,9 +46,9 @@ class Optimizer:
 class Adam(Optimizer):
     """Adam (Kingma and Ba 2015), with the paper's settings as defaults; its state are the moments."""
 
-    beta1: float = setting(0.9, "Adam's first decay.", TRAINING)
-    beta2: float = setting(0.999, "Adam's second decay.", TRAINING)
-    eps: float = setting(1e-8, "Adam's epsilon.", TRAINING)
+    beta1: float = of_training(0.9, "Adam's first decay.")
+    beta2: float = of_training(0.999, "Adam's second decay.")
+    eps: float = of_training(1e-8, "Adam's epsilon.")
 
     state = ("first", "second")
 
@@ -64,9 +64,9 @@ class AdamW(Adam):
 class SGD(Optimizer):
     """Stochastic gradient descent with momentum, or Nesterov's; its state is the velocity."""
 
-    lr: float = setting(1e-2, "The learning rate.", TRAINING)
-    momentum: float = setting(0.9, "The momentum of sgd.", TRAINING, is_later=True)
-    nesterov: bool = setting(False, "Nesterov's momentum, of sgd.", TRAINING, is_later=True)
+    lr: float = of_training(1e-2, "The learning rate.")
+    momentum: float = of_training(0.9, "The momentum of sgd.", is_later=True)
+    nesterov: bool = of_training(False, "Nesterov's momentum, of sgd.", is_later=True)
 
     state = ("velocity",)
 

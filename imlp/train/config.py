@@ -15,7 +15,7 @@ from imlp import networks
 from imlp.augment import AUGMENTATIONS
 from imlp.backend import backend as get_backend
 from imlp.couplings.schedule import alphas_of
-from imlp.couplings.setting import DATA, LANE, MACHINE, TRAINING, from_mapping, setting, with_settings_of
+from imlp.couplings.setting import LANE, from_mapping, of_data, of_machine, of_training, setting, with_settings_of
 from imlp.errors import BackendError, ConfigError, ImlpError, known
 from imlp.files import is_text, parse_toml, read_bytes, reason, shown
 from imlp.networks import Network
@@ -46,88 +46,76 @@ ALONE = "none"  # as alpha: no lanes, the prior alone
 class Config:
     """Everything that determines a run, and a few settings of the machine that it runs on."""
 
-    network: str = setting(
+    network: str = of_data(
         "cnn",
         "The pair: cnn, mixer, mlp1, mlp2 or resnet; or a function that makes a network or a PyTorch model: "
         "FILE.py:NAME, torchvision.models:resnet18.",
-        DATA,
     )
-    source: str | None = setting(None, "SHA-256 of the source file of a network from outside the package.", DATA)
-    options: tuple[tuple[str, Any], ...] = setting(
-        (), "Options of the network, NAME=VALUE: residual=false, patch=4, ....", DATA
+    source: str | None = of_data(None, "SHA-256 of the source file of a network from outside the package.")
+    options: tuple[tuple[str, Any], ...] = of_data(
+        (), "Options of the network, NAME=VALUE: residual=false, patch=4, ...."
     )
-    data: str = setting("shapes", "shapes (embedded), cifar10, cifar100, a folder of class folders, or an .npz.", DATA)
-    labels: str = setting("fine", "fine, or coarse for the 20 superclasses of cifar100.", DATA)
-    train_size: int | None = setting(None, "Use only this many training images.", DATA)
-    test_size: int | None = setting(None, "Use only this many test images.", DATA)
-    augment: str = setting(
+    data: str = of_data("shapes", "shapes (embedded), cifar10, cifar100, a folder of class folders, or an .npz.")
+    labels: str = of_data("fine", "fine, or coarse for the 20 superclasses of cifar100.")
+    train_size: int | None = of_data(None, "Use only this many training images.")
+    test_size: int | None = of_data(None, "Use only this many test images.")
+    augment: str = of_data(
         "pad",
         "Random crops: pad (shift by up to 4, black outside), pad-mean (the mean colour), resized; all flip. Or none.",
-        DATA,
     )
-    crop_area: str = setting("0.08,1", "Smallest and largest share of the area that resized cuts out.", DATA)
-    crop_aspect: str = setting("3/4,4/3", "Smallest and largest width over height that resized cuts out.", DATA)
-    mixup: float = setting(
+    crop_area: str = of_data("0.08,1", "Smallest and largest share of the area that resized cuts out.")
+    crop_aspect: str = of_data("3/4,4/3", "Smallest and largest width over height that resized cuts out.")
+    mixup: float = of_data(
         0.0,
         "Mix each image and its label with another one of the batch, by a share from Beta(A, A); 0: none.",
-        DATA,
         is_later=True,
     )
-    label_smoothing: float = setting(
-        0.0, "The share of each label that is spread evenly over all classes.", TRAINING, is_later=True
+    label_smoothing: float = of_training(
+        0.0, "The share of each label that is spread evenly over all classes.", is_later=True
     )
-    inputs: str = setting(
-        "standardised", "standardised (mean 0, deviation 1 by channel), or unit: pixels from 0 to 1.", DATA
+    inputs: str = of_data("standardised", "standardised (mean 0, deviation 1 by channel), or unit: pixels from 0 to 1.")
+    validation: int = of_data(0, "Hold out this many training images, chosen by the seed, and report them separately.")
+    held_out: float = of_data(
+        0.0, "Of a trial of search: the share of the training images that takes the place of the test images."
     )
-    validation: int = setting(
-        0, "Hold out this many training images, chosen by the seed, and report them separately.", DATA
-    )
-    held_out: float = setting(
-        0.0, "Of a trial of search: the share of the training images that takes the place of the test images.", DATA
-    )
-    densify: str = setting(
+    densify: str = of_data(
         "",
         "For a PyTorch model: which layers become dense, like 'layer4*,!layer4.0.conv1'. Default: all convolutions, "
         "and linear layers that serve many rows.",
-        DATA,
     )
-    epochs: int = setting(None, "Passes over the images. Default: 10 for shapes, otherwise the paper's 100.", TRAINING)
-    batch: int = setting(128, "Images per step.", TRAINING)
-    optimizer: str = setting("adam", f"The optimizer: {', '.join(OPTIMIZERS)}.", TRAINING)
-    lr: float = setting(
-        None, "Its learning rate. Default: 3e-4 for shapes, otherwise the paper's 1e-4; 0.01 with sgd.", TRAINING
+    epochs: int = of_training(None, "Passes over the images. Default: 10 for shapes, otherwise the paper's 100.")
+    batch: int = of_training(128, "Images per step.")
+    optimizer: str = of_training("adam", f"The optimizer: {', '.join(OPTIMIZERS)}.")
+    lr: float = of_training(
+        None, "Its learning rate. Default: 3e-4 for shapes, otherwise the paper's 1e-4; 0.01 with sgd."
     )
-    seed: int = setting(0, "Draws the weights, the order of the images, crops and flips.", TRAINING)
-    shift: str = setting(
+    seed: int = of_training(0, "Draws the weights, the order of the images, crops and flips.")
+    shift: str = of_training(
         "none",
         "The shift meter, how much one pixel changes what is computed: none, end (of the run), epoch (after each).",
-        TRAINING,
         changes_result=False,
     )
     lanes: tuple[Lane, ...] = setting((Lane(),), "The I-MLPs, all beside one prior.", LANE)
-    backend: str = setting("accel", "accel (PyTorch) or reference (NumPy, float64, to learn from).", MACHINE)
-    dtype: str = setting("float32", "float32 or float64. The reference always computes in float64.", MACHINE)
-    products: str = setting(
+    backend: str = of_machine("accel", "accel (PyTorch) or reference (NumPy, float64, to learn from).")
+    dtype: str = of_machine("float32", "float32 or float64. The reference always computes in float64.")
+    products: str = of_machine(
         "full",
         "bfloat16: multiply the matrices of dense layers in bfloat16, which is faster where the processor or GPU has "
         "it; weights stay in dtype.",
-        MACHINE,
     )
-    device: str = setting(
+    device: str = of_machine(
         "auto",
         "auto (cuda if there is one, otherwise cpu), cpu, cuda, cuda:1, or mps, which nobody has tried yet.",
-        MACHINE,
         changes_result=False,
     )
-    threads: int = setting(0, "Threads of the CPU; 0 leaves the choice to torch.", MACHINE, changes_result=False)
-    compile: bool = setting(False, "Compile the training step (needs a C++ compiler; slow start).", MACHINE)
-    deterministic: bool = setting(False, "Use deterministic kernels only, also on CUDA.", MACHINE)
-    save_minutes: float = setting(10.0, "Minutes between checkpoints within an epoch.", MACHINE, changes_result=False)
-    keep_moments: bool = setting(
+    threads: int = of_machine(0, "Threads of the CPU; 0 leaves the choice to torch.", changes_result=False)
+    compile: bool = of_machine(False, "Compile the training step (needs a C++ compiler; slow start).")
+    deterministic: bool = of_machine(False, "Use deterministic kernels only, also on CUDA.")
+    save_minutes: float = of_machine(10.0, "Minutes between checkpoints within an epoch.", changes_result=False)
+    keep_moments: bool = of_machine(
         False,
         "Keep the optimizer's state when a run has ended (up to three times the space), so that train --resume can add "
         "epochs.",
-        MACHINE,
         changes_result=False,
     )
 

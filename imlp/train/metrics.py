@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 def measure_bias(run: "Trainer") -> dict[str, dict[str, list[float]]]:
     """The bias meter of every interpolated layer, per lane, and what it shows of a random matrix."""
-    found, backend, prior, lanes = {}, run.backend, run.state.prior, run.state.lanes
+    backend: Any = run.backend
+    found, prior, lanes = {}, run.state.prior, run.state.lanes
     for name in run.network.interpolated if lanes is not None else ():
         spec = run.network.layer(name).spec
         beside = None if prior is None else prior.weight_of(name, spec)
