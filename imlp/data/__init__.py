@@ -69,10 +69,8 @@ def load_data_set(
         data = whole.take(train_size, test_size, seed=seed)
     if image is not None and data.image != tuple(image):
         given, wanted = ("x".join(map(str, size)) for size in (data.image, image))
-        raise DataError(
-            f"{data.name} has images of {given}, the network takes {wanted}",
-            "resize the images, or use a network for them",
-        )
+        problem = f"{data.name} has images of {given}, the network takes {wanted}"
+        raise DataError(problem, "resize the images, or use a network for them")
     return data.validate(validation, seed=seed) if validation else data
 
 

@@ -151,9 +151,8 @@ def batch_fits(
     """Refuse images that are not `(N, M_in)`, and labels that are not `(N,)`, nor `shares` `(N, classes)`."""
     c, h, w = model.network.image
     if len(x_shape) != 2 or x_shape[1] != c * h * w:
-        raise ArrayError(
-            f"images of shape {tuple(x_shape)} for {model.network.name}", f"flatten them to (N, {c * h * w})"
-        )
+        problem = f"images of shape {tuple(x_shape)} for {model.network.name}"
+        raise ArrayError(problem, f"flatten them to (N, {c * h * w})")
     fitting = [(x_shape[0],), (x_shape[0], model.network.classes)] if shares else [(x_shape[0],)]
     if y_shape is not None and tuple(y_shape) not in fitting:
         raise ArrayError(f"labels of shape {tuple(y_shape)} for {x_shape[0]} images", f"give {x_shape[0]} of them")

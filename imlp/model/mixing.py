@@ -46,10 +46,10 @@ def _one_per_lane(alpha: Any, lanes: int | None) -> list[float | None]:
     several = isinstance(alpha, (list, tuple)) or getattr(alpha, "ndim", 0) == 1
     values = list(alpha) if several else [alpha] * n
     if len(values) != n or (several and lanes is None):
-        remedy = "give a single one" if lanes is None else f"give one, or a list of {n}"
-        raise AlphaError(
-            f"{len(values)} alphas for {'a model without lanes' if lanes is None else f'{n} lanes'}", remedy
-        )
+        owner, remedy = f"{n} lanes", f"give one, or a list of {n}"
+        if lanes is None:
+            owner, remedy = "a model without lanes", "give a single one"
+        raise AlphaError(f"{len(values)} alphas for {owner}", remedy)
     return [None if value is None else checks.alphas(value, None)[0] for value in values]
 
 

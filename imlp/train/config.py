@@ -218,12 +218,9 @@ class Config:
             remedy = f"it is for PyTorch models: {self.network} is dense, and --layers says which layers are mixed"
             raise ConfigError(f"densify is {self.densify!r}", remedy)
         if classes is not None and network.classes < classes:
-            remedy = (
-                f"give it as many: --options num_classes={classes}" if network.is_module else "leave the option out"
-            )
-            raise ConfigError(
-                f"{self.network} has {network.classes} outputs, but the data have {classes} classes", remedy
-            )
+            problem = f"{self.network} has {network.classes} outputs, but the data have {classes} classes"
+            as_many = f"give it as many: --options num_classes={classes}"
+            raise ConfigError(problem, as_many if network.is_module else "leave the option out")
         made: Network = network  # a module answers as a Network does
         return made
 

@@ -110,8 +110,8 @@ class Trainer:
 
     def place_images(self) -> None:
         """Put the images where the run computes."""
-        place: dict[str, Any] = {"device": self.device, "dtype": self.dtype}
-        self.images = PlacedImages(self.config, self.data, self.backend, classes=self.network.classes, **place)
+        classes, place = self.network.classes, self.states.place
+        self.images = PlacedImages(self.config, self.data, self.backend, classes=classes, **place)
 
     # Starting, resuming, saving
 

@@ -38,7 +38,6 @@ class Entry:
     name: str
     holds: tuple[str, ...] = ()
     needed: bool = False  # to resume: a worker on another machine fetches it first
-    identifies: bool = False  # it says which run this is, and is sent before checkpoints, which are refused without it
     archived: bool = False  # it is small, and kept with the results on record
 
 
@@ -46,7 +45,7 @@ ENTRIES = (  # in the order in which they are deleted: whatever is left at any m
     Entry(RESULT, archived=True),
     Entry(CHECKPOINT, (CHECKPOINTS,), needed=True),
     Entry(f"{STOPPED_LANE}#", (CHECKPOINTS,), needed=True),
-    Entry(ENVIRONMENT, needed=True, identifies=True, archived=True),
+    Entry(ENVIRONMENT, needed=True, archived=True),
     Entry(METRICS, needed=True, archived=True),
     Entry(TIMES, needed=True, archived=True),
     Entry(PICTURE),
@@ -54,10 +53,10 @@ ENTRIES = (  # in the order in which they are deleted: whatever is left at any m
     Entry(TENSORBOARD, ("events.out.tfevents.*",)),
     *(Entry(f"{model}{suffix}") for model in ("lane#", "prior") for suffix in FORMATS.values()),
     Entry(LOG),
-    Entry(NETWORK, needed=True, identifies=True, archived=True),
+    Entry(NETWORK, needed=True, archived=True),
     Entry(f"{COUPLING}.py", needed=True),
     Entry(f"{COUPLING}#.py", needed=True),
-    Entry(CONFIG, needed=True, identifies=True, archived=True),
+    Entry(CONFIG, needed=True, archived=True),
 )
 
 
@@ -110,8 +109,8 @@ class RunFolder:
         >>> sorted(["checkpoint/a", "result.json", "metrics.jsonl", "config.toml"], key=RunFolder.sending_order)
         ['config.toml', 'checkpoint/a', 'metrics.jsonl', 'result.json']
         """
-        first = any(entry.identifies and entry.name == name for entry in ENTRIES)
-        return name == RESULT, not first, "/" not in name, name
+        identifies = name in (CONFIG, ENVIRONMENT, NETWORK)  # checkpoints are refused without these
+        return name == RESULT, not identifies, "/" not in name, name
 
     def archived(self) -> list[Path]:
         """The small files that are kept with the results on record."""
@@ -129,8 +128,7 @@ class RunFolder:
             there = self.read_config()
             changed = differences(there, config)
             if changed and not (resume and checkpoints and extends(there)):
-                problem = f"{self.path} holds another run ({'; '.join(changed)})"
-                raise RunError(problem, ANOTHER_FOLDER)
+                raise RunError(f"{self.path} holds another run ({'; '.join(changed)})", ANOTHER_FOLDER)
         elif not checkpoints:
             check_new(self.result, self.environment, self.metrics, self.times, remedy=ANOTHER_FOLDER)
         if checkpoints and not resume:
@@ -142,9 +140,8 @@ class RunFolder:
         if not self.config.exists():
             raise RunError(f"{self.config} is missing, which says what the checkpoints beside it are of", remedy)
         if not isinstance(written_by, dict) or not isinstance(written_by.get("config"), dict):
-            raise RunError(
-                f"the checkpoints of {self.path} do not say which run they are of", "train it again: --again"
-            )
+            problem = f"the checkpoints of {self.path} do not say which run they are of"
+            raise RunError(problem, "train it again: --again")
         there = recorded(written_by["config"])
         changed = differences(there, config)
         if changed and not extends(there):
@@ -243,9 +240,8 @@ def locked(folder: Path) -> Iterator[None]:
         lock = FileLock(folder / LOCK)
         lock.acquire(timeout=0)
     except Timeout:
-        raise RunError(
-            f"another process is training in {folder}", "wait for it, or choose another folder with --out"
-        ) from None
+        remedy = "wait for it, or choose another folder with --out"
+        raise RunError(f"another process is training in {folder}", remedy) from None
     except OSError as error:
         remedy = "choose a folder that you may write to with --out"
         raise FileError(f"cannot write to {folder}: {reason(error)}", remedy) from error

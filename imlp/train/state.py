@@ -59,7 +59,7 @@ class StateFactory:
         self, config: Config, network: Network, backend: Any, lanes: LaneInterpolation, *, device: str, dtype: str
     ):
         self.config, self.network, self.backend, self.lanes = config, network, backend, lanes
-        self.place = {"dtype": dtype, "device": device}
+        self.place: dict[str, Any] = {"dtype": dtype, "device": device}
 
     def new(self) -> State:
         """The state before the first step."""
