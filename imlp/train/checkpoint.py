@@ -115,9 +115,5 @@ def _digest(arrays: Mapping[str, np.ndarray], state: str) -> str:
     sha = hashlib.sha256(state.encode())
     for name in sorted(arrays):
         sha.update(f"{name} {arrays[name].dtype} {arrays[name].shape}\n".encode())
-        sha.update(_bytes(arrays[name]))
+        sha.update(arrays[name].reshape(-1).view(np.uint8).data)
     return sha.hexdigest()
-
-
-def _bytes(array: np.ndarray) -> memoryview:
-    return array.reshape(-1).view(np.uint8).data

@@ -71,9 +71,8 @@ class StateFactory:
 
     def _new_model(self, lanes: list[int] | None = None) -> Model:
         """The prior, or these lanes, as they begin."""
-        options: dict[str, Any] = {"dense": lanes is not None, "seed": self.config.seed, **self.place}
-        if lanes is not None:
-            options |= {"lanes": len(lanes), "branches": self.lanes.branches_of(lanes)}
+        own = {} if lanes is None else {"lanes": len(lanes), "branches": self.lanes.branches_of(lanes)}
+        options = {"dense": lanes is not None, "seed": self.config.seed, **own, **self.place}
         made: Model = self.backend.init(self.network, **options)
         return made
 
@@ -122,7 +121,7 @@ class StateFactory:
             raise RunError(problem, remedy)
         restore, branches = self.backend.restore, self.lanes.branches_of(saved["active"])
         prior = restore(self.network, groups["prior"], dense=False, **self.place) if groups["prior"] else None
-        dense: dict[str, Any] = {"dense": True, "branches": branches, **self.place}
+        dense = {"dense": True, "branches": branches, **self.place}
         lanes = restore(self.network, groups["lanes"], **dense) if groups["lanes"] else None
         state = State(prior, lanes, **{name: saved[name] for name in SAVED})
         self.reset_losses(state)
