@@ -194,7 +194,13 @@ class Trainer:
         step = state.epoch * self.steps + state.step + 1
         settings: dict[str, Any] = {"compile": config.compile, "check": self._check_finite}
         settings["optimizer"] = dataclasses.replace(config.optimizer_settings, lr=self.rate.at(step - 1))
-        losses = [self._step_of_prior(x, y, settings)]
+        losses: list[Any] = [0.0]
+        if state.prior is not None:
+            try:
+                losses = [self.backend.train_step(state.prior, x, y, **settings)]
+            except NonFiniteError as error:
+                where = f"in epoch {state.epoch + 1}, step {state.step + 1}, from {error.layer} on"
+                raise self._prior_failed(f"loss is not finite {where}") from error
         while state.lanes is not None:
             moves = self.interpolation.after_step(state.active, state.epoch, step)
             try:
@@ -205,17 +211,6 @@ class Trainer:
                 self._stop_lanes(dict.fromkeys(error.lanes, error.layer), state.step + 1, f"{where}, from {{}} on")
         for total, loss in zip(state.losses, losses, strict=True):
             total += loss * len(batch)
-
-    def _step_of_prior(self, x: Any, y: Any, settings: dict[str, Any]) -> Any:
-        """Train the prior on the batch; its loss, or 0 if there is none."""
-        state = self.state
-        if state.prior is None:
-            return 0.0
-        try:
-            return self.backend.train_step(state.prior, x, y, **settings)
-        except NonFiniteError as error:
-            where = f"in epoch {state.epoch + 1}, step {state.step + 1}, from {error.layer} on"
-            raise self._prior_failed(f"loss is not finite {where}") from error
 
     def _close_epoch(self) -> tuple[list[Row], dict[str, float]]:
         """Evaluate, interpolate, evaluate again, measure the bias; the rows of the epoch and where the time went."""
