@@ -27,13 +27,13 @@ def setting(default: Any, help: str, panel: str = LANE, *, changes_result: bool 
 of_data, of_training, of_machine = (partial(setting, panel=panel) for panel in (DATA, TRAINING, MACHINE))
 
 
-def from_mapping(cls: type, values: Any) -> Any:
+def from_mapping(cls: type[T], values: Any) -> T:
     """A `Config` or `Lane` from a mapping; an unknown key is refused with the nearest known one."""
     if isinstance(values, cls):
         return values
     if not isinstance(values, Mapping):
         raise ConfigError(f"{cls.__name__.lower()} is {values!r}", "give a table of settings")
-    fields = {f.name: f for f in dataclasses.fields(cls)}
+    fields = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
     for name in values:
         known(name, fields, "setting", ConfigError)
     return cls(**{name: _typed(fields[name], value) for name, value in values.items()})

@@ -137,12 +137,11 @@ def with_lane_of_prior(
         return {name: joined(there.get(name), array) for name, array in added.items()}
 
     nothing = {name: zeros(tuple(array.shape)) for name, array in own.items()}
-    buffers = {name: prior.buffers[name] for name in network.buffers(dense=True)}
-    n = (before.lanes or 0) + 1
-    made = Model(network, True, n, group(before.parameters, own), step=before.step)
-    made.state = {name: group(there, nothing) for name, there in before.state.items()}
-    made.buffers, made.branches = group(before.buffers, buffers), tuple(branches)
-    for name in own:
-        earlier = before.restarts.get(name, np.zeros(n - 1, np.int64))
-        made.restarts[name] = np.append(earlier, before.step)
+    state = {name: group(there, nothing) for name, there in before.state.items()}
+    buffers = group(before.buffers, {name: prior.buffers[name] for name in network.buffers(dense=True)})
+    n = before.lanes or 0
+    made = Model(network, True, n + 1, group(before.parameters, own), state, before.step, buffers)
+    never = np.zeros(n, np.int64)
+    made.restarts = {name: np.append(before.restarts.get(name, never), before.step) for name in own}
+    made.branches = tuple(branches)
     return made

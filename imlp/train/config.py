@@ -286,8 +286,7 @@ def recorded(values: Mapping[str, Any]) -> Config:
     own = {**values, "source": values.get("source") or ""} if isinstance(values, Mapping) else values
     if isinstance(own, dict) and isinstance(own.get("lanes"), list | tuple):
         own["lanes"] = _recorded_lanes(own["lanes"])
-    config: Config = from_mapping(Config, own)
-    return config
+    return from_mapping(Config, own)
 
 
 def _recorded_lanes(lanes: Iterable[Any]) -> list[Any]:
@@ -351,8 +350,7 @@ def combined(values: Mapping[str, Any], settings: Mapping[str, Any]) -> Config:
             lane["coupling_source"] = None
         each = _recorded_lanes(there if isinstance(there, list | tuple) else [there])
         merged["lanes"] = [{**one, **lane} if isinstance(one, Mapping) else one for one in each]
-    config: Config = from_mapping(Config, merged)
-    return config
+    return from_mapping(Config, merged)
 
 
 def _listed(alphas: str | Iterable[str] | None, *, every: str | None = None, **common: Any) -> Iterable[Any]:

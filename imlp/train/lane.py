@@ -96,8 +96,7 @@ class Lane:
         kind, options = class_of(self.coupling, self.coupling_source), dict(self.coupling_options)
         if kind.outside is None:
             options = {name: getattr(self, name) for name in kind.settings()}
-        made: Coupling = from_mapping(kind, options)
-        return made
+        return from_mapping(kind, options)
 
     @property
     def mixes(self) -> bool:
@@ -214,7 +213,7 @@ def lanes_of(alphas: str | Iterable[str], every: str | None = None, **common: An
     for cadence in (None,) if every is None else cadences_of(every):
         for text in listed:
             alpha, own = split_cadence(text)
-            made: Lane = from_mapping(Lane, {**common, "alpha": alpha})
+            made = from_mapping(Lane, {**common, "alpha": alpha})
             usual = made.every if cadence is None or not made.is_mixed_repeatedly else cadence
             found[dataclasses.replace(made, every=usual if own is None else own)] = None
     return tuple(found)
