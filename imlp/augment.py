@@ -14,7 +14,7 @@ With `mixup` each picture is then mixed with another one of the batch, and their
 `x <- s x + (1 - s) x[partner]`, with one share `s` per batch, drawn from `Beta(mixup, mixup)`.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import log
 
 import numpy as np
@@ -61,26 +61,20 @@ def draw(
     >>> draw("none", 2, (3, 32, 32), rng=np.random.default_rng(0)).height
     array([32, 32])
     """
-    drawn = _drawn(kind, n, image, rng, area, aspect)
-    return replace(drawn, partner=rng.permutation(n), share=rng.beta(mixup, mixup)) if mixup else drawn
-
-
-def _drawn(
-    kind: str, n: int, image: tuple[int, int, int], rng: np.random.Generator, area: Range, aspect: Range
-) -> Draw:
     _, h, w = image
+    top = left = np.zeros(n, dtype=np.int64)
+    height, width, flip = np.full(n, h), np.full(n, w), np.zeros(n, dtype=bool)
     if kind in ("pad", "pad-mean"):
         top, left = rng.integers(-PADDING, PADDING + 1, size=(2, n))
-        height, width = np.full(n, h), np.full(n, w)
     elif kind == "resized":
         height, width = _boxes(n, h, w, area, aspect, rng)
         top, left = rng.integers(0, h - height + 1), rng.integers(0, w - width + 1)
-    elif kind == "none":
-        zero = np.zeros(n, dtype=np.int64)
-        return Draw(kind, zero, zero, np.full(n, h), np.full(n, w), np.zeros(n, dtype=bool))
-    else:
+    elif kind != "none":
         raise DataError(f"unknown augmentation {kind!r}", f"use one of {', '.join(AUGMENTATIONS)}")
-    return Draw(kind, top, left, height, width, rng.random(n) < 0.5)
+    if kind != "none":
+        flip = rng.random(n) < 0.5
+    partner, share = (rng.permutation(n), rng.beta(mixup, mixup)) if mixup else (None, 1.0)
+    return Draw(kind, top, left, height, width, flip, partner, share)
 
 
 def targets(y: np.ndarray, classes: int, draw: Draw, *, smoothing: float = 0.0) -> np.ndarray:
@@ -107,8 +101,6 @@ def _boxes(
     first = fits.argmax(axis=0), np.arange(n)
     largest_aspect = min(max(w / h, aspects[0]), aspects[1])
     fallback = min(h, round(w / largest_aspect)), min(w, round(h * largest_aspect))
-    found = fits.any(axis=0)
-    return (
-        np.where(found, heights[first], fallback[0]).astype(np.int64),
-        np.where(found, widths[first], fallback[1]).astype(np.int64),
-    )
+    drawn = zip((heights[first], widths[first]), fallback, strict=True)
+    height, width = (np.where(fits.any(axis=0), size, otherwise).astype(np.int64) for size, otherwise in drawn)
+    return height, width

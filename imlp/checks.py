@@ -95,9 +95,8 @@ def dense_fits(spec: Spec, shape: Sequence[int]) -> None:
     is_spec(spec)
     if len(shape) not in (2, 3) or tuple(shape[-2:]) != spec.matrix_shape:
         m_out, m_in = spec.matrix_shape
-        raise ArrayError(
-            f"W of shape {tuple(shape)} for {spec}", f"it must be ({m_out}, {m_in}), or (lanes, {m_out}, {m_in})"
-        )
+        remedy = f"it must be ({m_out}, {m_in}), or (lanes, {m_out}, {m_in})"
+        raise ArrayError(f"W of shape {tuple(shape)} for {spec}", remedy)
 
 
 def dense_bias_fits(spec: Spec, shape: Sequence[int]) -> None:

@@ -68,9 +68,10 @@ def list_(
         )  # fmt: skip
         if preview is not None:
             from imlp.data import preview as drawing  # matplotlib takes a second to import
+            from imlp.look import plot
 
             progress("drawing", 0, None)
-            drawing.save(data, preview, augment=augment, seed=seed)
+            plot.save(drawing.figure(data, augment=augment, seed=seed), preview)
     facts = _facts(data)
     if json:
         print_json({**facts, "preview": None if preview is None else str(preview)})

@@ -49,7 +49,7 @@ class Watch(Silent):
         )
         self.titles: dict[int | str, str] = {"prior": "prior"} if config.needs_prior else {}
         self.titles |= {k: lane.title for k, lane in enumerate(config.lanes)}
-        self.wakes = {k: lane.wakes_after(config.epochs) for k, lane in enumerate(config.lanes)}
+        self.wakes = {k: lane.rule.begins_after(config.epochs) for k, lane in enumerate(config.lanes)}
         self.rows = [[row for row in state.rows if row["epoch"] == e + 1] for e in range(state.epoch)]
         self.images, self.since = 0, time.monotonic()
         self._show()

@@ -38,6 +38,9 @@ class Coupling:
     needs_prior: ClassVar[bool] = True  # to be trained beside it
     takes: ClassVar[tuple[str, ...]] = ()  # which settings of a lane have a meaning for it
     outside: ClassVar[Outside | None] = None  # where a class comes from that is not one of the package
+    knobs: ClassVar[tuple[str, ...]] = ("alpha",)  # what the methods of a `Mixing` are given as their last arguments
+    every: ClassVar[str] = "epoch"  # how often it mixes, unless a lane says so
+    word: ClassVar[str | None] = ""  # what a table says beside alpha; None: its name
 
     def __init_subclass__(cls) -> None:
         cls.name = vars(cls).get("name", cls.__name__.lower())
@@ -47,6 +50,18 @@ class Coupling:
         """What a table calls a lane that has it; of a `Mixing` its alpha is shown instead."""
         return self.name
 
+    def alphas(self, alpha: Alpha) -> tuple[Alpha, ...]:
+        """The alpha of each knob, for a lane's."""
+        return (alpha,)
+
+    def spelled(self, alpha: Alpha) -> dict[str, Any]:
+        """The one spelling of a lane's alpha and of the settings that could also say it."""
+        return {"alpha": alpha}
+
+    def begins_after(self, epochs: int) -> int:
+        """The epoch of a run, from 1, after which a lane begins that has it; 0: it trains from the start."""
+        return 0
+
     def __reduce__(self) -> Any:
         """A class from a file travels to other processes with the file's text."""
         return _made, (self.outside or type(self), {name: getattr(self, name) for name in self.settings()})
@@ -55,11 +70,6 @@ class Coupling:
     def settings(cls) -> list[str]:
         """The names of its own settings."""
         return [f.name for f in dataclasses.fields(cls)]
-
-    @classmethod
-    def source(cls) -> str | None:
-        """SHA-256 of the text of a class from outside the package."""
-        return None if cls.outside is None else cls.outside.digest
 
     def call(self, method: str, *arguments: Any) -> Any:
         """What one of its methods returns; an error in code from outside the package is told with its line."""
@@ -91,9 +101,8 @@ class Mixing(Coupling):
     """It has an alpha. Both methods return what they were given, changed in place or not."""
 
     takes = ("alpha", "every", "layers", "biases", "head", "moments", "align")
-    knobs: ClassVar[tuple[str, ...]] = ("alpha",)  # what the methods are given as their last arguments
-    every: ClassVar[str] = "step"  # how often, unless a lane says so: the paper's numbers require every step
-    word: ClassVar[str | None] = None  # what a table says beside alpha; None: its name
+    every = "step"  # the paper's numbers require it
+    word: ClassVar[str | None] = None
 
     def weight(self, verbs: LayerVerbs[Any], spec: Spec, W: Any, w: Any, alpha: float) -> Any:
         """`W (M_out, M_in)` after a step, where `w` is the prior's weight, or None without a prior."""
@@ -102,14 +111,6 @@ class Mixing(Coupling):
     def bias(self, verbs: LayerVerbs[Any], spec: Spec, b: Any, b_w: Any, alpha: float) -> Any:
         """`b (M_out,)` after a step, where `b_w` is the prior's small bias, or None if it has none."""
         raise NotImplementedError
-
-    def alphas(self, alpha: Alpha) -> tuple[Alpha, ...]:
-        """The alpha of each knob, for a lane's."""
-        return (alpha,)
-
-    def spelled(self, alpha: Alpha) -> dict[str, Any]:
-        """The one spelling of a lane's alpha and of the settings that could also say it."""
-        return {"alpha": alpha}
 
 
 class Branching(Coupling):
@@ -210,8 +211,8 @@ class Branch:
     def decay(self, parameter: str) -> float:
         """The weight decay of a parameter by its name."""
         layer, _, part = parameter.rpartition(".")
-        if layer.endswith(".prior") and layer.removesuffix(".prior") in self.layers:
-            return self.coupling.decay("prior")
-        if layer not in self.layers:
+        if not self.has(parameter):
             return 0.0
-        return self.coupling.decay("rest" if part in ("weight", "bias") else part)
+        return self.coupling.decay(
+            "prior" if layer not in self.layers else "rest" if part in ("weight", "bias") else part
+        )

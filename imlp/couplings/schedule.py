@@ -110,9 +110,16 @@ class Alpha(str):
         """From its text, a number, or a mapping of layers or kinds to either."""
         if isinstance(text, Alpha):
             return text
-        schedules = _schedules(text)
-        parts = (f"{name}={schedule}" if name else str(schedule) for name, schedule in schedules)
-        made = super().__new__(cls, ",".join(parts))
+        pairs = [("", text)]
+        if isinstance(text, Mapping) or "=" in str(text):
+            parts = (part.partition("=")[::2] for part in str(text).split(","))
+            pairs = [(str(name).strip(), of) for name, of in (text.items() if isinstance(text, Mapping) else parts)]
+            names = [name for name, _ in pairs]
+            if not all(names) or not names or len(set(names)) < len(names):
+                problem = f"alpha is {str(text)!r:.80}: a layer's name is missing, or named twice"
+                raise AlphaError(problem, "write NAME=... for each layer or kind, each once")
+        schedules = tuple((name, parse(value)) for name, value in pairs)
+        made = super().__new__(cls, ",".join(f"{name}={own}" if name else str(own) for name, own in schedules))
         made.schedules = schedules
         return made
 
@@ -134,20 +141,6 @@ class Alpha(str):
             known(name, sorted({*layers, *(kinds[layer] for layer in layers)}), "layer or kind in alpha")
         schedules = {layer: given.get(layer) or given.get(kinds[layer]) or given.get("") for layer in layers}
         return {layer: schedule for layer, schedule in schedules.items() if schedule is not None}
-
-
-def _schedules(text: Any) -> tuple[tuple[str, Schedule], ...]:
-    if isinstance(text, Mapping):
-        pairs = [(str(name).strip(), value) for name, value in text.items()]
-    elif "=" in str(text):
-        pairs = [(name.strip(), value) for name, _, value in (part.partition("=") for part in str(text).split(","))]
-    else:
-        return (("", parse(text)),)
-    names = [name for name, _ in pairs]
-    if not all(names) or not names or len(set(names)) < len(names):
-        problem = f"alpha is {str(text)!r:.80}: a layer's name is missing, or named twice"
-        raise AlphaError(problem, "write NAME=... for each layer or kind, each once")
-    return tuple((name, parse(value)) for name, value in pairs)
 
 
 def alphas_of(text: str) -> list[str]:

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import field
+from functools import partial
 from math import inf
 from typing import Any, TypeVar, get_args
 
@@ -23,13 +24,16 @@ def setting(default: Any, help: str, panel: str = LANE, *, changes_result: bool 
     return field(default=default, metadata={"help": help, "panel": panel, **more})
 
 
-def from_mapping(cls: type, values: Any) -> Any:
+of_data, of_training, of_machine = (partial(setting, panel=panel) for panel in (DATA, TRAINING, MACHINE))
+
+
+def from_mapping(cls: type[T], values: Any) -> T:
     """A `Config` or `Lane` from a mapping; an unknown key is refused with the nearest known one."""
     if isinstance(values, cls):
         return values
     if not isinstance(values, Mapping):
         raise ConfigError(f"{cls.__name__.lower()} is {values!r}", "give a table of settings")
-    fields = {f.name: f for f in dataclasses.fields(cls)}
+    fields = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
     for name in values:
         known(name, fields, "setting", ConfigError)
     return cls(**{name: _typed(fields[name], value) for name, value in values.items()})

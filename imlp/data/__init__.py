@@ -13,8 +13,6 @@ Nothing here imports torch.
 
 from pathlib import Path
 
-import numpy as np
-
 from imlp.data import cifar, fetch, folder, npz, shapes, store
 from imlp.data.dataset import Dataset, Image, ProgressCallback, silent
 from imlp.errors import DataError, program
@@ -23,7 +21,6 @@ from imlp.files import expanded, reason, shown
 __all__ = ["NAMES", "Dataset", "Image", "ProgressCallback", "load_data_set", "silent"]
 
 NAMES = ("shapes", *cifar.LAYOUTS)
-LABELS = ("fine", "coarse")
 
 
 def load_data_set(
@@ -48,14 +45,20 @@ def load_data_set(
     >>> load_data_set("shapes", root="/tmp/imlp-example", train_size=20, test_size=10, seed=7).x.shape
     (20, 3, 32, 32)
     """
-    if labels not in LABELS:
-        raise DataError(f"unknown labels {labels!r}", f"use {' or '.join(LABELS)}")
+    if labels not in ("fine", "coarse"):
+        raise DataError(f"unknown labels {labels!r}", "use fine or coarse")
     if labels == "coarse" and (str(name_or_path) in ("shapes", "cifar10") or str(name_or_path).endswith(".npz")):
         raise DataError(f"{name_or_path} has no coarse labels", "only cifar100 has; leave labels out")
     if str(name_or_path) == "shapes":
         data = shapes.dataset(store.data_root(root), train_size, test_size, seed=seed, progress=progress)
     elif (layout := cifar.LAYOUTS.get(str(name_or_path))) is not None:
-        arrays = _cifar_arrays(layout, store.data_root(root), progress)
+        kept_in = store.data_root(root)
+        if (cached := fetch.cache_file(layout, kept_in)).is_file():
+            arrays = store.read(cached)
+        elif (place := cifar.find(layout, kept_in)) is not None:  # the official folder or archive
+            arrays = cifar.read(place, layout, progress=progress)[1]
+        else:
+            raise DataError(f"{layout.name} is not in {kept_in}", f"fetch it: {program()} data fetch {layout.name}")
         data = cifar.dataset(layout, arrays, labels).take(train_size, test_size, seed=seed)
     else:
         try:
@@ -66,22 +69,9 @@ def load_data_set(
         data = whole.take(train_size, test_size, seed=seed)
     if image is not None and data.image != tuple(image):
         given, wanted = ("x".join(map(str, size)) for size in (data.image, image))
-        raise DataError(
-            f"{data.name} has images of {given}, the network takes {wanted}",
-            "resize the images, or use a network for them",
-        )
+        problem = f"{data.name} has images of {given}, the network takes {wanted}"
+        raise DataError(problem, "resize the images, or use a network for them")
     return data.validate(validation, seed=seed) if validation else data
-
-
-def _cifar_arrays(layout: cifar.Layout, root: Path, progress: ProgressCallback) -> dict[str, np.ndarray]:
-    """From our cache, otherwise from the official folder or archive beside it."""
-    cached = fetch.cache_file(layout, root)
-    if cached.is_file():
-        return store.read(cached)
-    place = cifar.find(layout, root)
-    if place is None:
-        raise DataError(f"{layout.name} is not in {root}", f"fetch it: {program()} data fetch {layout.name}")
-    return cifar.read(place, layout, progress=progress)[1]
 
 
 def _from_path(path: Path, seed: int, image: Image | None, labels: str, progress: ProgressCallback) -> Dataset:

@@ -119,7 +119,11 @@ def read(path: Path, layout: Layout | None = None, *, progress: ProgressCallback
     layouts = [layout] if layout is not None else list(LAYOUTS.values())
     wanted = {file for known in layouts for file in known.files}
     if path.is_dir():
-        files = {file.name: _read_file(file) for file in sorted(path.iterdir()) if file.name in wanted}
+        try:
+            files = {file.name: read_bytes(file) for file in sorted(path.iterdir()) if file.name in wanted}
+        except OSError as error:
+            problem = f"cannot read {error.filename or path}: {reason(error)}"
+            raise DataError(problem, "make it readable") from error
     else:
         files = read_tar(path, wanted, progress=progress)
     for known in layouts:
@@ -157,13 +161,6 @@ def _check_member(path: Path, member: tarfile.TarInfo) -> None:
         raise DataError(f"{path} has a member that is a link or a device: {member.name!r}", remedy)
     if member.size > LARGEST_MEMBER:
         raise DataError(f"{path} has a member of {member.size:,} bytes: {member.name!r}", remedy)
-
-
-def _read_file(path: Path) -> bytes:
-    try:
-        return read_bytes(path)
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {reason(error)}", "make it readable") from error
 
 
 def decode(layout: Layout, files: Mapping[str, bytes], source: Path) -> Arrays:

@@ -13,9 +13,8 @@ from imlp.errors import DataError
 from imlp.files import is_text
 
 Image: TypeAlias = tuple[int, int, int]  # channels, height, width
-ProgressCallback: TypeAlias = Callable[
-    [str, int, int | None], None
-]  # what is being done, how much is done, of how much
+# What is being done, how much is done, of how much.
+ProgressCallback: TypeAlias = Callable[[str, int, int | None], None]
 
 STATISTICS_BLOCK = 1000  # images squared at a time: whole sets would need four times their memory
 
@@ -44,19 +43,17 @@ class Dataset:
     y_validation: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        for x, y, part in ((self.x, self.y, "x, y"), (self.x_test, self.y_test, "x_test, y_test")):
-            self._check(x, y, part)
-        if self.x_validation is not None and self.y_validation is not None:
-            self._check(self.x_validation, self.y_validation, "x_validation, y_validation")
+        for part in ("", "_test", "_validation"):
+            x, y = getattr(self, f"x{part}"), getattr(self, f"y{part}")
+            if x is not None and y is not None:
+                self._check(x, y, f"x{part}, y{part}")
         for name in (self.name, *self.classes):
             if not isinstance(name, str) or not is_text(name):
                 problem = f"{self.name!a} has a class or a name that is not UTF-8: {name!a}"
                 raise DataError(problem, "rename it")
         if self.x.shape[1:] != self.x_test.shape[1:]:
-            raise DataError(
-                f"{self.name}: training images are {_size(self.x)}, test images {_size(self.x_test)}",
-                "give both the same size",
-            )
+            train, test = ("x".join(map(str, x.shape[1:])) for x in (self.x, self.x_test))
+            raise DataError(f"{self.name}: training images are {train}, test images {test}", "give both the same size")
 
     def _check(self, x: np.ndarray, y: np.ndarray, part: str) -> None:
         if x.ndim != 4 or x.dtype != np.uint8 or not x.flags.c_contiguous or 0 in x.shape:
@@ -170,7 +167,3 @@ class Dataset:
             problem = f"--validation {share:g} of {len(held)} training images of {self.n_classes} classes"
             raise DataError(f"{problem} is {'all' if held.any() else 'none'} of them", "give another share")
         return Dataset(self.name, self.x[~held], self.y[~held], self.x[held], self.y[held], self.classes)
-
-
-def _size(x: np.ndarray) -> str:
-    return "x".join(map(str, x.shape[1:]))

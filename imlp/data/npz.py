@@ -9,8 +9,6 @@ from imlp.data.dataset import Dataset
 from imlp.errors import DataError
 
 NEEDED = ("x", "y", "x_test", "y_test")
-
-
 MOST_CLASSES = 100_000  # beyond this a label is a mistake, and a head of that size would fill the memory
 
 
@@ -44,13 +42,13 @@ def _labels(path: Path, name: str, y: np.ndarray) -> np.ndarray:
 
 def _classes(path: Path, arrays: dict[str, np.ndarray], labels: np.ndarray) -> tuple[str, ...]:
     """Their names as saved, otherwise their numbers."""
-    largest = int(labels.max(initial=0))
-    if "classes" not in arrays and largest >= MOST_CLASSES:
-        raise DataError(f"{path} has a label {largest}", f"number the classes from 0; {MOST_CLASSES:,} is the most")
-    if "classes" not in arrays and 2 * len(labels) < largest + 1:
-        problem = f"{path} has a label {largest:,}, but images of {len(labels):,} classes only"
-        raise DataError(problem, "number the classes from 0, or save the names of all of them as classes")
     if "classes" not in arrays:
+        largest = int(labels.max(initial=0))
+        if largest >= MOST_CLASSES:
+            raise DataError(f"{path} has a label {largest}", f"number the classes from 0; {MOST_CLASSES:,} is the most")
+        if 2 * len(labels) < largest + 1:
+            problem = f"{path} has a label {largest:,}, but images of {len(labels):,} classes only"
+            raise DataError(problem, "number the classes from 0, or save the names of all of them as classes")
         return tuple(map(str, range(largest + 1)))
     classes = arrays["classes"]
     if classes.dtype.kind != "U" or classes.ndim != 1:

@@ -1,22 +1,15 @@
 """A picture of a data set: some images of each class, as they are or as they are augmented."""
 
-from pathlib import Path
-
 import numpy as np
 from matplotlib.figure import Figure
 
 from imlp.augment import draw
 from imlp.data.dataset import Dataset
-from imlp.look import plot
 from imlp.reference.augment import batch
 
 COLUMNS, ROWS = 10, 6
 CELL = 0.92  # inches per image
 NONE = -1  # where there is no image
-
-
-def save(data: Dataset, path: Path, *, augment: str = "none", seed: int = 0) -> None:
-    plot.save(figure(data, augment=augment, seed=seed), path)
 
 
 def figure(data: Dataset, *, augment: str = "none", seed: int = 0) -> Figure:

@@ -42,19 +42,8 @@ DIRECTIONS = np.array([(1024, 0), (724, 724), (0, 1024), (724, -724)], dtype=np.
 Mask = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
-def _ring(u: np.ndarray, v: np.ndarray) -> np.ndarray:
-    square = u * u + v * v
-    return (square > 130 * 130) & (square < 245 * 245)
-
-
-def _frame(u: np.ndarray, v: np.ndarray) -> np.ndarray:
-    far = np.maximum(abs(u), abs(v))
-    return (far > 100) & (far < 200)
-
-
-def _diamond(u: np.ndarray, v: np.ndarray) -> np.ndarray:
-    far = abs(u) + abs(v)
-    return (far > 140) & (far < 280)
+def _band(distance: np.ndarray, least: int, most: int) -> np.ndarray:
+    return (distance > least) & (distance < most)
 
 
 def _plus(u: np.ndarray, v: np.ndarray) -> np.ndarray:
@@ -62,30 +51,26 @@ def _plus(u: np.ndarray, v: np.ndarray) -> np.ndarray:
 
 
 def _bars(u: np.ndarray, v: np.ndarray) -> np.ndarray:
-    return (abs(u) < 210) & ((abs(v) < 42) | ((abs(v) > 120) & (abs(v) < 204)))
+    return (abs(u) < 210) & ((abs(v) < 42) | _band(abs(v), 120, 204))
 
 
 def _hourglass(u: np.ndarray, v: np.ndarray) -> np.ndarray:
     return (10 * abs(u) < 11 * abs(v)) & (abs(v) < 195)
 
 
-def _checker(u: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """The five black squares of three by three."""
-    return (np.maximum(abs(u), abs(v)) < 210) & ((abs(u) < 70) == (abs(v) < 70))
-
-
 # All cover about half of their circle: seen from afar they are one and the same blob.
 GLYPHS: dict[str, Mask] = {
-    "ring": _ring,
-    "frame": _frame,
-    "diamond": _diamond,
+    "ring": lambda u, v: _band(u * u + v * v, 130**2, 245**2),
+    "frame": lambda u, v: _band(np.maximum(abs(u), abs(v)), 100, 200),
+    "diamond": lambda u, v: _band(abs(u) + abs(v), 140, 280),
     "plus": _plus,
     "cross": lambda u, v: _plus((u + v) * 5 // 7, (u - v) * 5 // 7),
     "bars": _bars,
     "rails": lambda u, v: _bars(v, u),
     "hourglass": _hourglass,
     "bow tie": lambda u, v: _hourglass(v, u),
-    "checker": _checker,
+    # The five black squares of three by three
+    "checker": lambda u, v: (np.maximum(abs(u), abs(v)) < 210) & ((abs(u) < 70) == (abs(v) < 70)),
 }
 
 
@@ -147,8 +132,15 @@ def draw(n: int, *, seed: int, stream: int, progress: ProgressCallback = silent)
     for start in range(0, n, BLOCK):
         rows = slice(start, min(start + BLOCK, n))
         kept = rows.stop - rows.start
-        images, labels = _block(_Dice([seed, stream, start // BLOCK]))
-        x[rows], y[rows] = images[:kept], labels[:kept]
+        dice = _Dice([seed, stream, start // BLOCK])
+        labels = np.argsort(dice.below(2**31, BLOCK), kind="stable") % len(GLYPHS)  # each class as often as any other
+        canvas = _background(dice)
+        for _ in range(DISTRACTORS):
+            _stroke(canvas, dice)
+        for _ in range(COPIES):
+            _glyph(canvas, labels, dice)
+        canvas += dice.between(-NOISE, NOISE, *canvas.shape)
+        x[rows], y[rows] = np.clip(canvas, 0, 255).astype(np.uint8)[:kept], labels[:kept]
         progress("drawing shapes", rows.stop, n)
     return x, y
 
@@ -167,18 +159,6 @@ class _Dice:
     def between(self, low: int, high: int, *shape: int) -> np.ndarray:
         """Numbers from low to high, both included."""
         return low + self.below(high - low + 1, *shape)
-
-
-def _block(dice: _Dice) -> tuple[np.ndarray, np.ndarray]:
-    """BLOCK images, each class as often as any other."""
-    labels = np.argsort(dice.below(2**31, BLOCK), kind="stable") % len(GLYPHS)
-    canvas = _background(dice)
-    for _ in range(DISTRACTORS):
-        _stroke(canvas, dice)
-    for _ in range(COPIES):
-        _glyph(canvas, labels, dice)
-    canvas += dice.between(-NOISE, NOISE, *canvas.shape)
-    return np.clip(canvas, 0, 255).astype(np.uint8), labels
 
 
 def _background(dice: _Dice) -> np.ndarray:
@@ -233,12 +213,7 @@ def _paint(canvas: np.ndarray, place: Place, inside: np.ndarray, dice: _Dice) ->
     b, k = len(inside), inside.shape[1] // 2
     share = inside.reshape(b, k, 2, k, 2).sum(axis=(2, 4), dtype=np.int32)[..., None]
     at = np.arange(b)[:, None, None], slice(None), *place
-    canvas[at] += (_colour(dice) - canvas[at]) * share // 4
-
-
-def _colour(dice: _Dice) -> np.ndarray:
-    """Any hue that is brighter than a background: `(B, 1, 1, 3)`."""
-    colour = dice.between(110, 255, BLOCK, 3)
-    strongest = np.arange(BLOCK), dice.below(3, BLOCK)
+    colour = dice.between(110, 255, b, 3)  # any hue that is brighter than a background
+    strongest = np.arange(b), dice.below(3, b)
     colour[strongest] = np.maximum(colour[strongest], 220)
-    return colour[:, None, None, :]
+    canvas[at] += (colour[:, None, None, :] - canvas[at]) * share // 4

@@ -16,11 +16,8 @@ from imlp.files import cache_folder, expanded, make_folder, open_regular, reason
 
 def data_root(root: str | Path | None = None) -> Path:
     """`root` if given, otherwise the environment's IMLP_DATA, otherwise the user's cache folder."""
-    if root is not None:
-        return expanded(root)
-    if given := os.environ.get("IMLP_DATA"):
-        return expanded(given)
-    return cache_folder()
+    given = root if root is not None else os.environ.get("IMLP_DATA") or cache_folder()
+    return expanded(given)
 
 
 def save(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
@@ -38,20 +35,18 @@ def read(path: Path) -> dict[str, np.ndarray]:
             if raw.read(6) == np.lib.format.MAGIC_PREFIX:
                 raise DataError(f"{path} holds a single array: it is an .npy", remedy)
             with zipfile.ZipFile(raw) as archive:
-                members = [info for info in archive.infolist() if info.filename.endswith(".npy")]
-                return {info.filename.removesuffix(".npy"): _array(archive, info) for info in members}
+                arrays: dict[str, np.ndarray] = {}
+                for info in (info for info in archive.infolist() if info.filename.endswith(".npy")):
+                    with archive.open(info) as member:
+                        check_header(member, info.file_size)
+                    with archive.open(info) as member:
+                        array = np.lib.format.read_array(member, allow_pickle=False)
+                    arrays[info.filename.removesuffix(".npy")] = array
+                return arrays
     except OSError as error:
         raise FileError(f"cannot read {shown(path)}: {reason(error)}", "name a file that you may read") from error
     except (ValueError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error, MemoryError) as error:
         raise DataError(f"{path} is damaged, or not a plain .npz: {reason(error)}", remedy) from error
-
-
-def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
-    with archive.open(info) as member:
-        check_header(member, info.file_size)
-    with archive.open(info) as member:
-        array: np.ndarray = np.lib.format.read_array(member, allow_pickle=False)
-        return array
 
 
 def check_header(stream: Any, size: int) -> None:

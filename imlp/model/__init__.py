@@ -119,11 +119,6 @@ class Model:
                 group[name][...] = 0
             self.restarts[name][0] = step
 
-    def allow_restarts(self, names: Iterable[str]) -> None:
-        """Make place for what `restart_optimizer` notes."""
-        for name in names:
-            self.restarts.setdefault(name, np.zeros(self.lanes or 1, np.int64))
-
     def branch_of(self, layer: str) -> Branch | None:
         """The branch of a layer of a model without lanes."""
         branch = self.branches[0] if self.branches else None
@@ -156,9 +151,8 @@ def batch_fits(
     """Refuse images that are not `(N, M_in)`, and labels that are not `(N,)`, nor `shares` `(N, classes)`."""
     c, h, w = model.network.image
     if len(x_shape) != 2 or x_shape[1] != c * h * w:
-        raise ArrayError(
-            f"images of shape {tuple(x_shape)} for {model.network.name}", f"flatten them to (N, {c * h * w})"
-        )
+        problem = f"images of shape {tuple(x_shape)} for {model.network.name}"
+        raise ArrayError(problem, f"flatten them to (N, {c * h * w})")
     fitting = [(x_shape[0],), (x_shape[0], model.network.classes)] if shares else [(x_shape[0],)]
     if y_shape is not None and tuple(y_shape) not in fitting:
         raise ArrayError(f"labels of shape {tuple(y_shape)} for {x_shape[0]} images", f"give {x_shape[0]} of them")
@@ -201,44 +195,40 @@ def loaded(
     branches: Sequence[Branch | None] = (),
 ) -> Model:
     """The model that `exported` wrote; every name and shape is checked against the network."""
-    shapes, buffers = shapes_of(network, dense=dense, branches=branches), network.buffers(dense=dense)
+    shapes = shapes_of(network, dense=dense, branches=branches)
     kept = dict.fromkeys(name.split(".")[1] for name in arrays if name.startswith(STATE))
     states = [name for name in kept if name not in ("restart", "step")]
-    prefixes = {"": shapes, BUFFER: buffers, **{f"{STATE}{name}.": shapes for name in states}}
-    expected = {prefix + name for prefix, own in prefixes.items() for name in own} | {STEP}
+    prefixes = {"": shapes, BUFFER: network.buffers(dense=dense), **{f"{STATE}{name}.": shapes for name in states}}
+    expected = {prefix + name: shape for prefix, own in prefixes.items() for name, shape in own.items()}
     restarts = {name: arrays[RESTART + name] for name in shapes if RESTART + name in arrays}
-    expected |= {RESTART + name for name in restarts}
-    for name in sorted(expected - set(arrays)):
+    names = {*expected, STEP, *(RESTART + name for name in restarts)}
+    for name in sorted(names - set(arrays)):
         raise ArrayError(f"{network.name}: array {name} is missing", "give everything that export wrote")
-    for name in sorted(set(arrays) - expected):
-        raise ArrayError(
-            f"{network.name} has no array {name}", "restore it with the network and dense that were exported"
-        )
+    for name in sorted(set(arrays) - names):
+        remedy = "restore it with the network and dense that were exported"
+        raise ArrayError(f"{network.name} has no array {name}", remedy)
     if np.shape(arrays[STEP]) or not arrays[STEP] >= 0:
         raise ArrayError(f"{network.name}: array {STEP} is {arrays[STEP]!r:.60}", "give what export wrote")
     name, shape = next(iter(shapes.items()))
     found = np.shape(arrays[name])
     lanes = found[0] if len(found) > len(shape) else None
     lanes_fit(dense, lanes)
-    groups: list[Arrays] = []
-    for prefix, own in prefixes.items():
-        for name, shape in own.items():
-            given, wanted = np.shape(arrays[prefix + name]), shape if lanes is None else (lanes, *shape)
-            if given != wanted:
-                raise ArrayError(f"{network.name}: array {prefix}{name} has shape {given}", f"it must have {wanted}")
-        try:
-            groups.append({name: convert(arrays[prefix + name]) for name in own})
-        except (TypeError, ValueError) as error:
-            problem = f"{network.name}: an array does not hold numbers: {error}"
-            raise ArrayError(problem, "give what export wrote") from error
-    parameters, others, *kept_groups = groups
-    state = dict(zip(states, kept_groups, strict=True))
-    made = Model(network, dense, lanes, parameters, state, int(arrays[STEP]), others)
+    for name, shape in expected.items():
+        given, wanted = np.shape(arrays[name]), shape if lanes is None else (lanes, *shape)
+        if given != wanted:
+            raise ArrayError(f"{network.name}: array {name} has shape {given}", f"it must have {wanted}")
     for name, own in restarts.items():
         if np.shape(own) != (lanes or 1,):
             raise ArrayError(f"{network.name}: {RESTART}{name} has shape {np.shape(own)}", "give what export wrote")
-        made.restarts[name] = np.array(own, np.int64)
-    made.branches = tuple(branches)
+    try:
+        groups = [{name: convert(arrays[prefix + name]) for name in own} for prefix, own in prefixes.items()]
+    except (TypeError, ValueError) as error:
+        problem = f"{network.name}: an array does not hold numbers: {error}"
+        raise ArrayError(problem, "give what export wrote") from error
+    parameters, buffers, *kept_groups = groups
+    state = dict(zip(states, kept_groups, strict=True))
+    made = Model(network, dense, lanes, parameters, state, int(arrays[STEP]), buffers, branches=tuple(branches))
+    made.restarts = {name: np.array(own, np.int64) for name, own in restarts.items()}
     return made
 
 

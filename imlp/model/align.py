@@ -89,28 +89,27 @@ def align_(backend: Any, model: Model, prior: Model) -> dict[str, np.ndarray]:
     if network.is_module:
         problem = f"{network.name} is a PyTorch model: which of its units may change places is not known"
         raise ArrayError(problem, "use imlp.nn.align_ on the modules")
-    chains = {first.name: (norms, then) for first, norms, then in hidden(network.operations(dense=True))}
-    chains = {name: own for name, own in chains.items() if name in network.interpolated}
-    readers = {then.name: name for name, (_, then) in chains.items()}
     own, small = model.parameters, prior.parameters
+    chains: dict[str, tuple[list[str], str]] = {}  # parameters of the norms after a layer, and the layer that reads it
+    for first, norms, then in hidden(network.operations(dense=True)):
+        if first.name in network.interpolated:
+            parts = [f"{norm.name}.{part}" for norm in norms for part in ("weight", "bias")]
+            chains[first.name] = [part for part in parts if part in own], then.name
+    readers = {then: name for name, (_, then) in chains.items()}
     arrays: list[tuple[Any, Any, tuple[str | None, ...]]] = []
     for layer in (layer for layer in (*network.layers, network.head) if f"{layer.name}.weight" in small):
         rows, name = layer.name if layer.name in chains else None, layer.name
         W_P = backend.matrix(layer.spec, prior.weight_of(name, layer.spec), layout="dense")
         arrays.append((own[f"{name}.weight"], W_P, (rows, readers.get(name))))
         arrays.append((own[f"{name}.bias"], backend.expand_bias(layer.spec, small[f"{name}.bias"]), (rows,)))
-    along = {
-        name: [f"{norm.name}.{part}" for norm in norms for part in ("weight", "bias")]
-        for name, (norms, _) in chains.items()
-    }
-    along = {name: [part for part in parts if part in own] for name, parts in along.items()}
-    arrays += [(own[part], small[part], (name,)) for name, parts in along.items() for part in parts]
+    arrays += [(own[part], small[part], (name,)) for name, (parts, _) in chains.items() for part in parts]
     to_numpy = backend.to_numpy
     orders = matched([Compared(to_numpy(one), to_numpy(other), units) for one, other, units in arrays if any(units)])
     for name, order in orders.items():
+        along, then_read = chains[name]
         for numbers in (own, *model.state.values()):
-            for part in (f"{name}.weight", f"{name}.bias", *along[name]):
+            for part in (f"{name}.weight", f"{name}.bias", *along):
                 numbers[part][...] = numbers[part][order]
-            reader = numbers[f"{chains[name][1].name}.weight"]
+            reader = numbers[f"{then_read}.weight"]
             reader[...] = reader[:, order]
     return orders

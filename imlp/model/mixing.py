@@ -46,10 +46,10 @@ def _one_per_lane(alpha: Any, lanes: int | None) -> list[float | None]:
     several = isinstance(alpha, (list, tuple)) or getattr(alpha, "ndim", 0) == 1
     values = list(alpha) if several else [alpha] * n
     if len(values) != n or (several and lanes is None):
-        remedy = "give a single one" if lanes is None else f"give one, or a list of {n}"
-        raise AlphaError(
-            f"{len(values)} alphas for {'a model without lanes' if lanes is None else f'{n} lanes'}", remedy
-        )
+        owner, remedy = f"{n} lanes", f"give one, or a list of {n}"
+        if lanes is None:
+            owner, remedy = "a model without lanes", "give a single one"
+        raise AlphaError(f"{len(values)} alphas for {owner}", remedy)
     return [None if value is None else checks.alphas(value, None)[0] for value in values]
 
 
@@ -71,8 +71,8 @@ def prepare(model: Model, prior: Model | None, moves: Moves) -> None:
             checks.alphas(list(move.alphas), len(move.alphas))
             if prior is None and move.coupling.needs_prior:
                 raise ArrayError(f"{move.coupling.name} needs a prior", "give one")
-            if move.moments == "zero":
-                model.allow_restarts(_parameters(model, name, move))
+            for parameter in _parameters(model, name, move) if move.moments == "zero" else ():
+                model.restarts.setdefault(parameter, np.zeros(model.lanes or 1, np.int64))
 
 
 def move_lane(verbs: LayerVerbs[Any], lane: Model, index: int, prior: Model | None, moves: Moves, *, step: int) -> None:
@@ -137,12 +137,11 @@ def with_lane_of_prior(
         return {name: joined(there.get(name), array) for name, array in added.items()}
 
     nothing = {name: zeros(tuple(array.shape)) for name, array in own.items()}
-    buffers = {name: prior.buffers[name] for name in network.buffers(dense=True)}
-    n = (before.lanes or 0) + 1
-    made = Model(network, True, n, group(before.parameters, own), step=before.step)
-    made.state = {name: group(there, nothing) for name, there in before.state.items()}
-    made.buffers, made.branches = group(before.buffers, buffers), tuple(branches)
-    for name in own:
-        earlier = before.restarts.get(name, np.zeros(n - 1, np.int64))
-        made.restarts[name] = np.append(earlier, before.step)
+    state = {name: group(there, nothing) for name, there in before.state.items()}
+    buffers = group(before.buffers, {name: prior.buffers[name] for name in network.buffers(dense=True)})
+    n = before.lanes or 0
+    made = Model(network, True, n + 1, group(before.parameters, own), state, before.step, buffers)
+    never = np.zeros(n, np.int64)
+    made.restarts = {name: np.append(before.restarts.get(name, never), before.step) for name in own}
+    made.branches = tuple(branches)
     return made

@@ -15,7 +15,7 @@ from functools import cached_property
 from math import cos, pi
 
 from imlp.couplings.schedule import NUMBER
-from imlp.couplings.setting import TRAINING, setting
+from imlp.couplings.setting import of_training
 from imlp.errors import ConfigError
 
 REMEDY = (
@@ -33,16 +33,13 @@ class LearningRate:
     [0.01, 0.1, 0.1, 0.05, 0.0002]
     """
 
-    schedule: str = setting(
+    schedule: str = of_training(
         "constant",
         "The learning rate: constant; cosine or linear, to 0 at the end of the run (cosine:0.05: to a twentieth); "
         "step:0.1:30:60, times 0.1 after epochs 30 and 60.",
-        TRAINING,
         is_later=True,
     )
-    warmup: float = setting(
-        0.0, "Epochs in which the learning rate first rises in equal steps.", TRAINING, is_later=True
-    )
+    warmup: float = of_training(0.0, "Epochs in which the learning rate first rises in equal steps.", is_later=True)
     lr: float = 1e-4
     epochs: int = 1
     steps: int = 1

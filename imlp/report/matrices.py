@@ -14,10 +14,10 @@ from imlp.look.explain import in_shape, out_shape
 from imlp.networks import Layer, Network
 from imlp.study.scores import Arm
 from imlp.train.checkpoint import DAMAGED
+from imlp.train.export import SavedWeights, open_weights
 from imlp.train.prepare import load_data
 from imlp.train.run_folder import RunFolder
 from imlp.train.run_reader import Run
-from imlp.train.weights import SavedWeights, open_weights
 
 MOST_SHOWN = 128  # rows or columns of a matrix that are shown, so that each can be seen
 

@@ -16,13 +16,15 @@ from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
 
 from imlp.errors import RunError
 from imlp.files import make_folder, parse_json, whole_file
 
+Warn = Callable[[str], None]
+
 KEPT = 2
 LARGEST = 2**31
-SAFETENSORS_TYPES = {"float32": "F32", "float64": "F64", "int64": "I64", "int32": "I32", "uint8": "U8", "bool": "BOOL"}
 NAME = re.compile(r"epoch(\d+)-step(\d+)\.safetensors")
 DAMAGED = (OSError, SafetensorError, ValueError, LookupError, TypeError)  # what reading one raises then
 
@@ -33,40 +35,24 @@ def save(folder: Path, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any
     contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     path = folder / f"epoch{state['epoch']:05d}-step{state['step']:06d}.safetensors"
     text = json.dumps(dict(state))
-    header = {"state": text, "sha256": _digest(contiguous, text)}
     with whole_file(path) as partial:
-        _write(partial, contiguous, header)
+        try:
+            save_file(contiguous, partial, metadata={"state": text, "sha256": _digest(contiguous, text)})
+        except SafetensorError as error:
+            raise OSError(str(error)) from error
     for old in found(folder)[keep:]:
         old.unlink(missing_ok=True)
     return path
 
 
-def _write(path: Path, arrays: Mapping[str, np.ndarray], header: Mapping[str, str]) -> None:
-    """A safetensors file, one array after the other: its own writer copies all of them first, twice."""
-    ordered = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))  # so that each one is aligned
-    entries: dict[str, Any] = {"__metadata__": dict(header)}
-    end = 0
-    for name in ordered:
-        begin, end = end, end + arrays[name].nbytes
-        shape, kind = list(arrays[name].shape), SAFETENSORS_TYPES[arrays[name].dtype.name]
-        entries[name] = {"dtype": kind, "shape": shape, "data_offsets": [begin, end]}
-    text = json.dumps(entries).encode()
-    text += b" " * (-len(text) % 8)
-    with open(path, "wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        for name in ordered:
-            file.write(_bytes(arrays[name]))
-
-
 def found(folder: Path) -> list[Path]:
     """The checkpoints of a folder, the newest first."""
     files = (path for path in folder.glob("epoch*-step*.safetensors") if path.is_file())  # no pipe, no device
-    numbered = ((NAME.fullmatch(path.name), path) for path in files)
-    ordered = sorted(((int(match[1]), int(match[2])), path) for match, path in numbered if match)
-    return [path for _, path in reversed(ordered)]
+    numbered = [(int(match[1]), int(match[2]), path) for path in files if (match := NAME.fullmatch(path.name))]
+    return [path for *_, path in sorted(numbered, reverse=True)]
 
 
-def newest(folder: Path, warn: Callable[[str], None]) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
+def newest(folder: Path, warn: Warn = lambda text: None) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
     """Arrays and state of the newest checkpoint that is whole, or None if there is none at all."""
     for arrays, state in whole(folder, warn):
         return arrays, state
@@ -75,7 +61,7 @@ def newest(folder: Path, warn: Callable[[str], None]) -> tuple[dict[str, np.ndar
     return None
 
 
-def whole(folder: Path, warn: Callable[[str], None]) -> Iterator[tuple[dict[str, np.ndarray], dict[str, Any]]]:
+def whole(folder: Path, warn: Warn = lambda text: None) -> Iterator[tuple[dict[str, np.ndarray], dict[str, Any]]]:
     """Arrays and state of each checkpoint that is not damaged, the newest first."""
     for path in found(folder):
         try:
@@ -99,39 +85,35 @@ def state_of(file: Any) -> dict[str, Any]:
     state: dict[str, Any] = parse_json((file.metadata() or {})["state"])
     if not isinstance(state, dict):
         raise ValueError("its state is not an object")
+
+    def check(name: str, fits: bool) -> None:
+        if not fits:
+            raise ValueError(f"its {name} is {state[name]!r:.40}")
+
     image, active = state.get("image", [1, 1, 1]), state.get("active", [])
-    if not _are_numbers(image, int, least=1) or len(image) != 3:
-        raise ValueError(f"its image is {image!r:.40}")
-    if not _are_numbers(active, int, least=0) or len(set(active)) < len(active):
-        raise ValueError(f"its active lanes are {active!r:.40}")
+    check("image", _are_numbers(image, int, 1) and len(image) == 3)
+    check("active", _are_numbers(active, int, 0) and len(set(active)) == len(active))
+    for name, least in (("classes", 1), ("epoch", 0), ("step", 0)):
+        check(name, _are_numbers([state.get(name, least)], int, least))
     for name in ("rows", "stopped", "times"):
         own = state.get(name, [])
-        if not isinstance(own, list) or not all(isinstance(row, dict) for row in own):
-            raise ValueError(f"its {name} are {own!r:.40}")
-    for name, least in (("classes", 1), ("epoch", 0), ("step", 0)):
-        if not _are_numbers([state.get(name, least)], int, least=least):
-            raise ValueError(f"its {name} is {state[name]!r:.40}")
+        check(name, isinstance(own, list) and all(isinstance(row, dict) for row in own))
     for name, smallest in (("mean", -LARGEST), ("std", sys.float_info.min)):
         numbers = state.get(name, [1.0] * image[0])
-        if not _are_numbers(numbers, int | float, least=smallest) or len(numbers) != image[0]:
-            raise ValueError(f"its {name} is {numbers!r:.40}")
+        check(name, _are_numbers(numbers, int | float, smallest) and len(numbers) == image[0])
     return state
 
 
-def _are_numbers(values: Any, kind: Any, *, least: float) -> bool:
+def _are_numbers(values: Any, kind: Any, least: float) -> bool:
     """Whether it is a list of numbers, none of them below `least` or more than an array's side can be."""
-    if not isinstance(values, list):
-        return False
-    return all(isinstance(n, kind) and not isinstance(n, bool) and least <= n < LARGEST for n in values)
+    return isinstance(values, list) and all(
+        isinstance(n, kind) and not isinstance(n, bool) and least <= n < LARGEST for n in values
+    )
 
 
 def _digest(arrays: Mapping[str, np.ndarray], state: str) -> str:
     sha = hashlib.sha256(state.encode())
     for name in sorted(arrays):
         sha.update(f"{name} {arrays[name].dtype} {arrays[name].shape}\n".encode())
-        sha.update(_bytes(arrays[name]))
+        sha.update(arrays[name].reshape(-1).view(np.uint8).data)
     return sha.hexdigest()
-
-
-def _bytes(array: np.ndarray) -> memoryview:
-    return array.reshape(-1).view(np.uint8).data

@@ -15,7 +15,7 @@ from imlp import networks
 from imlp.augment import AUGMENTATIONS
 from imlp.backend import backend as get_backend
 from imlp.couplings.schedule import alphas_of
-from imlp.couplings.setting import DATA, LANE, MACHINE, TRAINING, from_mapping, setting, with_settings_of
+from imlp.couplings.setting import LANE, from_mapping, of_data, of_machine, of_training, setting, with_settings_of
 from imlp.errors import BackendError, ConfigError, ImlpError, known
 from imlp.files import is_text, parse_toml, read_bytes, reason, shown
 from imlp.networks import Network
@@ -46,88 +46,76 @@ ALONE = "none"  # as alpha: no lanes, the prior alone
 class Config:
     """Everything that determines a run, and a few settings of the machine that it runs on."""
 
-    network: str = setting(
+    network: str = of_data(
         "cnn",
         "The pair: cnn, mixer, mlp1, mlp2 or resnet; or a function that makes a network or a PyTorch model: "
         "FILE.py:NAME, torchvision.models:resnet18.",
-        DATA,
     )
-    source: str | None = setting(None, "SHA-256 of the source file of a network from outside the package.", DATA)
-    options: tuple[tuple[str, Any], ...] = setting(
-        (), "Options of the network, NAME=VALUE: residual=false, patch=4, ....", DATA
+    source: str | None = of_data(None, "SHA-256 of the source file of a network from outside the package.")
+    options: tuple[tuple[str, Any], ...] = of_data(
+        (), "Options of the network, NAME=VALUE: residual=false, patch=4, ...."
     )
-    data: str = setting("shapes", "shapes (embedded), cifar10, cifar100, a folder of class folders, or an .npz.", DATA)
-    labels: str = setting("fine", "fine, or coarse for the 20 superclasses of cifar100.", DATA)
-    train_size: int | None = setting(None, "Use only this many training images.", DATA)
-    test_size: int | None = setting(None, "Use only this many test images.", DATA)
-    augment: str = setting(
+    data: str = of_data("shapes", "shapes (embedded), cifar10, cifar100, a folder of class folders, or an .npz.")
+    labels: str = of_data("fine", "fine, or coarse for the 20 superclasses of cifar100.")
+    train_size: int | None = of_data(None, "Use only this many training images.")
+    test_size: int | None = of_data(None, "Use only this many test images.")
+    augment: str = of_data(
         "pad",
         "Random crops: pad (shift by up to 4, black outside), pad-mean (the mean colour), resized; all flip. Or none.",
-        DATA,
     )
-    crop_area: str = setting("0.08,1", "Smallest and largest share of the area that resized cuts out.", DATA)
-    crop_aspect: str = setting("3/4,4/3", "Smallest and largest width over height that resized cuts out.", DATA)
-    mixup: float = setting(
+    crop_area: str = of_data("0.08,1", "Smallest and largest share of the area that resized cuts out.")
+    crop_aspect: str = of_data("3/4,4/3", "Smallest and largest width over height that resized cuts out.")
+    mixup: float = of_data(
         0.0,
         "Mix each image and its label with another one of the batch, by a share from Beta(A, A); 0: none.",
-        DATA,
         is_later=True,
     )
-    label_smoothing: float = setting(
-        0.0, "The share of each label that is spread evenly over all classes.", TRAINING, is_later=True
+    label_smoothing: float = of_training(
+        0.0, "The share of each label that is spread evenly over all classes.", is_later=True
     )
-    inputs: str = setting(
-        "standardised", "standardised (mean 0, deviation 1 by channel), or unit: pixels from 0 to 1.", DATA
+    inputs: str = of_data("standardised", "standardised (mean 0, deviation 1 by channel), or unit: pixels from 0 to 1.")
+    validation: int = of_data(0, "Hold out this many training images, chosen by the seed, and report them separately.")
+    held_out: float = of_data(
+        0.0, "Of a trial of search: the share of the training images that takes the place of the test images."
     )
-    validation: int = setting(
-        0, "Hold out this many training images, chosen by the seed, and report them separately.", DATA
-    )
-    held_out: float = setting(
-        0.0, "Of a trial of search: the share of the training images that takes the place of the test images.", DATA
-    )
-    densify: str = setting(
+    densify: str = of_data(
         "",
         "For a PyTorch model: which layers become dense, like 'layer4*,!layer4.0.conv1'. Default: all convolutions, "
         "and linear layers that serve many rows.",
-        DATA,
     )
-    epochs: int = setting(None, "Passes over the images. Default: 10 for shapes, otherwise the paper's 100.", TRAINING)
-    batch: int = setting(128, "Images per step.", TRAINING)
-    optimizer: str = setting("adam", f"The optimizer: {', '.join(OPTIMIZERS)}.", TRAINING)
-    lr: float = setting(
-        None, "Its learning rate. Default: 3e-4 for shapes, otherwise the paper's 1e-4; 0.01 with sgd.", TRAINING
+    epochs: int = of_training(None, "Passes over the images. Default: 10 for shapes, otherwise the paper's 100.")
+    batch: int = of_training(128, "Images per step.")
+    optimizer: str = of_training("adam", f"The optimizer: {', '.join(OPTIMIZERS)}.")
+    lr: float = of_training(
+        None, "Its learning rate. Default: 3e-4 for shapes, otherwise the paper's 1e-4; 0.01 with sgd."
     )
-    seed: int = setting(0, "Draws the weights, the order of the images, crops and flips.", TRAINING)
-    shift: str = setting(
+    seed: int = of_training(0, "Draws the weights, the order of the images, crops and flips.")
+    shift: str = of_training(
         "end",
         "The shift meter, how much one pixel changes what is computed: none, end (of the run), epoch (after each).",
-        TRAINING,
         changes_result=False,
     )
     lanes: tuple[Lane, ...] = setting((Lane(),), "The I-MLPs, all beside one prior.", LANE)
-    backend: str = setting("accel", "accel (PyTorch) or reference (NumPy, float64, to learn from).", MACHINE)
-    dtype: str = setting("float32", "float32 or float64. The reference always computes in float64.", MACHINE)
-    products: str = setting(
+    backend: str = of_machine("accel", "accel (PyTorch) or reference (NumPy, float64, to learn from).")
+    dtype: str = of_machine("float32", "float32 or float64. The reference always computes in float64.")
+    products: str = of_machine(
         "full",
         "bfloat16: multiply the matrices of dense layers in bfloat16, which is faster where the processor or GPU has "
         "it; weights stay in dtype.",
-        MACHINE,
     )
-    device: str = setting(
+    device: str = of_machine(
         "auto",
         "auto (cuda if there is one, otherwise cpu), cpu, cuda, cuda:1, or mps, which nobody has tried yet.",
-        MACHINE,
         changes_result=False,
     )
-    threads: int = setting(0, "Threads of the CPU; 0 leaves the choice to torch.", MACHINE, changes_result=False)
-    compile: bool = setting(False, "Compile the training step (needs a C++ compiler; slow start).", MACHINE)
-    deterministic: bool = setting(False, "Use deterministic kernels only, also on CUDA.", MACHINE)
-    save_minutes: float = setting(10.0, "Minutes between checkpoints within an epoch.", MACHINE, changes_result=False)
-    keep_moments: bool = setting(
+    threads: int = of_machine(0, "Threads of the CPU; 0 leaves the choice to torch.", changes_result=False)
+    compile: bool = of_machine(False, "Compile the training step (needs a C++ compiler; slow start).")
+    deterministic: bool = of_machine(False, "Use deterministic kernels only, also on CUDA.")
+    save_minutes: float = of_machine(10.0, "Minutes between checkpoints within an epoch.", changes_result=False)
+    keep_moments: bool = of_machine(
         False,
         "Keep the optimizer's state when a run has ended (up to three times the space), so that train --resume can add "
         "epochs.",
-        MACHINE,
         changes_result=False,
     )
 
@@ -168,26 +156,20 @@ class Config:
             if getattr(self, name) not in allowed:
                 raise ConfigError(f"{name} is {getattr(self, name)!r}", f"use {' or '.join(allowed)}")
         if self.products == "bfloat16" and (self.backend, self.dtype) != ("accel", "float32"):
-            own = "reference" if self.backend == "reference" else self.dtype
-            raise ConfigError(f"products is bfloat16 with {own}", "use it with the backend accel and dtype float32")
-        _range("crop_area", self.crop_area, largest=1.0)
-        _range("crop_aspect", self.crop_aspect)
-        _ = self.optimizer_settings, self.learning_rate(1)  # which check them
-        self._refuse_settings_of_other_optimizers()
+            beside = "reference" if self.backend == "reference" else self.dtype
+            raise ConfigError(f"products is bfloat16 with {beside}", "use it with the backend accel and dtype float32")
+        _ = self.crop, self.optimizer_settings, self.learning_rate(1)  # which check them
+        own = {f.name for f in dataclasses.fields(OPTIMIZERS[self.optimizer])}
+        for owner, f in ((owner, f) for owner, kind in OPTIMIZERS.items() for f in dataclasses.fields(kind)):
+            if f.name not in own and getattr(self, f.name) != f.default:
+                remedy = f"leave it out, or add --optimizer {owner}"
+                raise ConfigError(f"{f.name} is for the optimizer {owner}, not {self.optimizer}", remedy)
         if dict(self.options).get("interpolated") == ():
             remedy = "name at least one layer; a plain MLP is alpha 0"
             raise ConfigError("interpolated is an empty list: no layer would ever be mixed", remedy)
         for name, text in (("data", self.data), *((f"options.{name}", str(value)) for name, value in self.options)):
             if not is_text(text):
                 raise ConfigError(f"{name} is {text!r:.60}, which is not UTF-8", "rename it")
-
-    def _refuse_settings_of_other_optimizers(self) -> None:
-        fields = {name: {f.name: f for f in dataclasses.fields(kind)} for name, kind in OPTIMIZERS.items()}
-        for owner, own in fields.items():
-            for name in own.keys() - fields[self.optimizer].keys():
-                if getattr(self, name) != own[name].default:
-                    remedy = f"leave it out, or add --optimizer {owner}"
-                    raise ConfigError(f"{name} is for the optimizer {owner}, not {self.optimizer}", remedy)
 
     def learning_rate(self, steps: int) -> LearningRate:
         """The learning rate of each step, where an epoch has so many."""
@@ -211,52 +193,48 @@ class Config:
     @property
     def crop(self) -> dict[str, tuple[float, float]]:
         """Area and aspect of a `resized` crop as numbers."""
-        return {"area": _range("crop_area", self.crop_area), "aspect": _range("crop_aspect", self.crop_aspect)}
+        return {
+            "area": _range("crop_area", self.crop_area, largest=1.0),
+            "aspect": _range("crop_aspect", self.crop_aspect),
+        }
 
     def make_network(self, image: tuple[int, int, int] | None = None, classes: int | None = None) -> Network:
         """The network for images and classes of the data; its own defaults where they are not known yet."""
-        given = {"image": image, "classes": classes}
-        options = {**{name: value for name, value in given.items() if value is not None}, **dict(self.options)}
+        sizes = {"image": image, "classes": classes}
+        options = {**{name: value for name, value in sizes.items() if value is not None}, **dict(self.options)}
+        network: Any = None
         if self.source is not None:
             found = named_before(self.network, self.source)
-            network = networks.from_outside(found, **options)
-            if network is None:
-                return self._make_module(found, image or (3, 32, 32), classes)
-        else:
-            network = self._make_named(options)
-        if self.densify:
+            network = networks.from_outside(found, **options) or self._make_module(found, image, classes)
+        try:
+            network = network or networks.make(self.network, **options)
+        except ImlpError:
+            raise
+        except (TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
+            given = ", ".join(f"{name}={value!r}" for name, value in self.options)
+            remedy = "give each option a value like its default"
+            raise ConfigError(f"{self.network} cannot be made with {given}", remedy) from error
+        if self.densify and not network.is_module:
             remedy = f"it is for PyTorch models: {self.network} is dense, and --layers says which layers are mixed"
             raise ConfigError(f"densify is {self.densify!r}", remedy)
         if classes is not None and network.classes < classes:
-            raise ConfigError(f"classes is {network.classes}, but the data have {classes}", "leave the option out")
-        return network
+            problem = f"{self.network} has {network.classes} outputs, but the data have {classes} classes"
+            as_many = f"give it as many: --options num_classes={classes}"
+            raise ConfigError(problem, as_many if network.is_module else "leave the option out")
+        made: Network = network  # a module answers as a Network does
+        return made
 
-    def _make_named(self, options: dict[str, Any]) -> Network:
-        try:
-            return networks.make(self.network, **options)
-        except (TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
-            if isinstance(error, ImlpError):
-                raise
-            shown = ", ".join(f"{name}={value!r}" for name, value in self.options)
-            raise ConfigError(
-                f"{self.network} cannot be made with {shown}", "give each option a value like its default"
-            ) from error
-
-    def _make_module(self, found: Outside, image: tuple[int, int, int], classes: int | None) -> Network:
+    def _make_module(self, found: Outside, image: tuple[int, int, int] | None, classes: int | None) -> Any:
         get_backend("accel")  # it names what is missing
         if self.compile:
             raise BackendError("the step of a PyTorch model is not compiled", "leave out --compile")
         from imlp.train.modules import module_network
 
-        name = f"{found.place}:{found.name}"
-        network: Any = module_network(name, found.digest, tuple(image), classes, self.options, self.densify)
+        name, size = f"{found.place}:{found.name}", tuple(image or (3, 32, 32))
+        network = module_network(name, found.digest, size, classes, self.options, self.densify)
         if self.backend != "accel":
             raise ConfigError(f"backend is {self.backend!r}, but {self.network} is a PyTorch model", "use accel")
-        if classes is not None and network.classes < classes:
-            problem = f"{self.network} has {network.classes} outputs, but the data have {classes} classes"
-            raise ConfigError(problem, f"give it as many: --options num_classes={classes}")
-        made: Network = network  # it answers as a Network does
-        return made
+        return network
 
     @property
     def measure(self) -> str:
@@ -308,8 +286,7 @@ def recorded(values: Mapping[str, Any]) -> Config:
     own = {**values, "source": values.get("source") or ""} if isinstance(values, Mapping) else values
     if isinstance(own, dict) and isinstance(own.get("lanes"), list | tuple):
         own["lanes"] = _recorded_lanes(own["lanes"])
-    config: Config = from_mapping(Config, own)
-    return config
+    return from_mapping(Config, own)
 
 
 def _recorded_lanes(lanes: Iterable[Any]) -> list[Any]:
@@ -373,8 +350,7 @@ def combined(values: Mapping[str, Any], settings: Mapping[str, Any]) -> Config:
             lane["coupling_source"] = None
         each = _recorded_lanes(there if isinstance(there, list | tuple) else [there])
         merged["lanes"] = [{**one, **lane} if isinstance(one, Mapping) else one for one in each]
-    config: Config = from_mapping(Config, merged)
-    return config
+    return from_mapping(Config, merged)
 
 
 def _listed(alphas: str | Iterable[str] | None, *, every: str | None = None, **common: Any) -> Iterable[Any]:

@@ -1,34 +1,36 @@
-"""A trained network for others: plain arrays, or a plain `torch.nn.Module` that does not need this package.
+"""Trained networks read from their checkpoints: what a matrix is made of, and exports for others.
 
-What comes out takes images as `(N, channels, height, width)`, black 0 and white 1: the standardisation of the training
-data is folded into the first layer, `W (x - mean) / std + b = (W / std) x + (b - W (mean / std))`. A PyTorch model of
-others is given a module before it that standardises.
+An export is plain arrays, or a plain `torch.nn.Module` that does not need this package. It takes images as
+`(N, channels, height, width)`, black 0 and white 1: the standardisation of the training data is folded into the first
+layer, `W (x - mean) / std + b = (W / std) x + (b - W (mean / std))`. A PyTorch model of others is given a module before
+it that standardises.
 """
 
 import io
-from collections.abc import Iterable
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import safetensors.numpy
+from safetensors import safe_open
 
 from imlp.backend import backend as get_backend
-from imlp.couplings import class_of
+from imlp.couplings import Branch, class_of
 from imlp.errors import ArrayError, BackendError, ConfigError, ImlpError, RunError, install_hint
 from imlp.files import check_path, write_whole
-from imlp.model import Model, loaded
-from imlp.networks import Layer, Network, Operation, walk
+from imlp.model import BUFFER, Model, loaded
+from imlp.networks import Layer, Network, walk
 from imlp.plugins import imported
 from imlp.spec import Shape
+from imlp.train import checkpoint
 from imlp.train.config import Config
 from imlp.train.run_folder import RunFolder
 from imlp.train.state import Arrays, part
-from imlp.train.weights import made_of, prior_matrix
 
 if TYPE_CHECKING:
     import torch
-
 
 FORGED = "it was not written by this run: put it back as it was, or train again"
 
@@ -73,7 +75,7 @@ def trained(
         config = files.read_config()
     except ImlpError as error:
         raise RunError(f"{files.config} is not that of a run: {error.problem}", error.remedy) from error
-    newest = files.newest_checkpoint(lambda text: None)
+    newest = checkpoint.newest(files.checkpoint)
     if newest is None:
         raise RunError(f"there is no checkpoint in {folder}", "name the folder of a run of train")
     arrays, state = newest
@@ -117,6 +119,62 @@ def as_one(lane: Model) -> Arrays:
     return numbers
 
 
+def made_of(layer: Layer, own: Mapping[str, np.ndarray], branch: Branch | None) -> tuple[np.ndarray, np.ndarray | None]:
+    """`W` and `b` that a lane's layer computes with, where `own` are the lane's numbers: `U`, or made of parts."""
+    W, b = own[f"{layer.name}.weight"], own.get(f"{layer.name}.bias")
+    if branch is None or layer.name not in branch.layers:
+        return W, b
+    from imlp.reference import layer_verbs  # it takes SciPy
+
+    names = {part: f"{layer.name}.{part}" for part in branch.coupling.parts(layer.spec)}
+    parts = {part: own[name].astype(np.float64) for part, name in names.items() if name in own}
+    made_W, made_b = branch.coupling.call("made", layer_verbs, layer.spec, parts)
+    return made_W.astype(W.dtype), None if made_b is None else made_b.astype(W.dtype)
+
+
+def prior_matrix(layer: Layer, own: Mapping[str, np.ndarray]) -> np.ndarray:
+    """`W_P = matrix(w)` as a dense array in float64; `own` has each part of `w` by its name."""
+    from imlp.reference import matrix
+
+    small = layer.spec.unnamed({part: w.astype(np.float64) for part, w in own.items()})
+    W_P: np.ndarray = matrix(layer.spec, small, layout="dense")
+    return W_P
+
+
+class SavedWeights:
+    """The matrices of a checkpoint, of the prior and of each lane that is in it."""
+
+    def __init__(self, config: Config, file: Any):
+        self.config, self.file = config, file
+        state = checkpoint.state_of(file)
+        self.epoch, self.lanes = state["epoch"], state["active"]
+        self.network = config.make_network(tuple(state["image"]), state["classes"])
+
+    def of_lane(self, lane: int, layer: Layer, rows: slice) -> np.ndarray:
+        """Rows of the matrix of one of `lanes`."""
+        index, branch = self.lanes.index(lane), self.config.lanes[lane].branch(self.network)
+        parts = ["weight"] if branch is None else branch.coupling.parts(layer.spec)
+        names = {f"{layer.name}.{part}" for part in parts if f"lanes/{layer.name}.{part}" in self.file.keys()}  # noqa: SIM118
+        numbers = {name: self.file.get_slice(f"lanes/{name}")[index : index + 1][0] for name in names}
+        return made_of(layer, numbers, branch)[0][rows]
+
+    def of_prior(self, layer: Layer, rows: slice) -> np.ndarray:
+        """Rows of the matrix of the prior, which was trained only where a lane needs it."""
+        own, there = {}, set(self.file.keys())
+        for number, parameter in layer.spec.parameters.items():
+            name = f"{layer.name}.{number}"  # that of a pooling is not trained
+            saved = self.file.get_tensor(f"prior/{name}" if f"prior/{name}" in there else f"prior/{BUFFER}{name}")
+            own[number] = saved.reshape(parameter.shape)  # torch has another for convolutions of one dimension
+        return prior_matrix(layer, own)[rows]
+
+
+@contextmanager
+def open_weights(path: Path, config: Config) -> Iterator[SavedWeights]:
+    """The weights in a checkpoint; one that is damaged raises one of `checkpoint.DAMAGED`, here or when it is read."""
+    with safe_open(path, framework="numpy") as file:
+        yield SavedWeights(config, file)
+
+
 def load(
     run: str | Path, lane: int | str = 0, network: str | None = None, coupling: str | None = None
 ) -> "torch.nn.Module":
@@ -136,21 +194,15 @@ def _module(network: Network, numbers: Arrays, *, dense: bool) -> "torch.nn.Modu
     from imlp.train.modules import trained_module
 
     operations = network.operations(dense=dense)
-    if not dense and not network.is_module:
-        numbers = _with_matrices(operations, numbers)
+    if not dense and not network.is_module:  # the matrix and the repeated bias of each layer instead of its small ones
+        from imlp.reference import expand_bias
+
+        numbers, dtype = dict(numbers), numbers["head.bias"].dtype
+        for layer in (leaf for leaf in walk(operations) if isinstance(leaf, Layer)):
+            W = prior_matrix(layer, {part: numbers.pop(f"{layer.name}.{part}") for part in layer.spec.parameters})
+            b = expand_bias(layer.spec, numbers.get(f"{layer.name}.bias"))
+            numbers |= {f"{layer.name}.weight": W.astype(dtype), f"{layer.name}.bias": b.astype(dtype)}
     return trained_module(network, operations, numbers, dense=dense)
-
-
-def _with_matrices(operations: Iterable[Operation], own: Arrays) -> Arrays:
-    """The prior's numbers, with the matrix and the repeated bias of each layer in the place of its small ones."""
-    from imlp.reference import expand_bias
-
-    dense, dtype = dict(own), own["head.bias"].dtype
-    for layer in (leaf for leaf in walk(operations) if isinstance(leaf, Layer)):
-        W = prior_matrix(layer, {part: dense.pop(f"{layer.name}.{part}") for part in layer.spec.parameters})
-        b = expand_bias(layer.spec, dense.get(f"{layer.name}.bias"))
-        dense |= {f"{layer.name}.weight": W.astype(dtype), f"{layer.name}.bias": b.astype(dtype)}
-    return dense
 
 
 def write(

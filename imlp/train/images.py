@@ -63,18 +63,22 @@ class PlacedImages:
         images, labels = (self.test, self.data.y_test) if on == "test" else (self.validation, self.data.y_validation)
         if labels is None:
             return {}
-        totals: dict[str, Any] = {}
-        for rows in np.split(np.arange(len(labels)), range(EVALUATED_AT_ONCE, len(labels), EVALUATED_AT_ONCE)):
+        models = {name: model for name, model in state.models if name in of}
+        totals: dict[str, Any] = dict.fromkeys(models, (0, 0))
+        for rows in in_parts(len(labels)):
             x = self.batch(images, rows)
             y = self.backend.place(labels[rows], device=self.device)
-            for name, model in state.models:
-                if name in of:
-                    sums = self.backend.evaluate(model, x, y)
-                    before = totals.get(name, (0, 0))
-                    totals[name] = tuple(a + b for a, b in zip(before, sums, strict=True))
+            for name, model in models.items():
+                sums = zip(totals[name], self.backend.evaluate(model, x, y), strict=True)
+                totals[name] = tuple(before + own for before, own in sums)
         found: dict[int | str, Score] = {}
         for name, total in totals.items():
             correct, loss = (np.atleast_1d(self.backend.to_numpy(part)) / len(labels) for part in total)
             lanes: list[Any] = ["prior"] if name == "prior" else state.active
             found |= {lane: Score(*map(float, own)) for lane, *own in zip(lanes, correct, loss, strict=True)}
         return found
+
+
+def in_parts(n: int) -> list[np.ndarray]:
+    """The rows of `n` images, as many at a time as are evaluated at once."""
+    return np.split(np.arange(n), range(EVALUATED_AT_ONCE, n, EVALUATED_AT_ONCE))

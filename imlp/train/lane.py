@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from imlp.couplings import COUPLINGS, Branch, Branching, Coupling, Mixing, Replacing, class_of
+from imlp.couplings import COUPLINGS, Branch, Branching, Coupling, Mixing, class_of
 from imlp.couplings.schedule import Alpha, Schedule, alphas_of
 from imlp.couplings.setting import from_mapping, setting, with_settings_of
 from imlp.errors import ConfigError
 from imlp.networks import Network, check_layers
-from imlp.plugins import is_outside, without_place
+from imlp.plugins import imported, is_outside, without_place
 
 MOMENTS = ("keep", "zero")
 ALIGN = ("none", "once")
@@ -54,7 +54,7 @@ class Lane:
         if not is_outside(self.coupling):
             self._set(coupling_source=None)
         elif self.coupling_source is None:  # named by a program or an option, and not read from the folder of a run
-            self._set(coupling_source=class_of(self.coupling).source())
+            self._set(coupling_source=imported(self.coupling).digest)
         options = self.coupling_options
         pairs = options.items() if isinstance(options, Mapping) else options
         self._set(coupling_options=tuple(sorted((str(name), value) for name, value in pairs)))
@@ -68,8 +68,8 @@ class Lane:
         alpha = Alpha(self.alpha if self.alpha is not None else "0.5" if self.mixes else "0")
         if not self.mixes and not alpha.is_zero:
             raise ConfigError(f"alpha is {alpha}, but {self.rule.name} has none", "leave --alpha out")
-        self._set(**(self.rule.spelled(alpha) if isinstance(self.rule, Mixing) else {"alpha": alpha}))
-        usual = self.rule.every if isinstance(self.rule, Mixing) and self.is_mixed_repeatedly else "epoch"
+        self._set(**self.rule.spelled(alpha))
+        usual = self.rule.every if self.is_mixed_repeatedly else "epoch"
         self._set(every=usual if self.every is None else str(self.every))
         if self.every not in ("epoch", "step") and not re.fullmatch("0*[1-9][0-9]{0,8}", self.every):
             raise ConfigError(f"every is {self.every!r:.80}", "use epoch, step, or a whole number of steps from 1")
@@ -92,28 +92,21 @@ class Lane:
     def _refuse_foreign_settings(self) -> None:
         if self.coupling_options and not is_outside(self.coupling):
             raise ConfigError("coupling_options is for a coupling from outside", "add --coupling FILE.py:Class")
-        kind = self._kind
+        kind = class_of(self.coupling, self.coupling_source)
         used = {*kind.takes, "alpha", "every", *(kind.settings() if kind.outside is None else ())}
         for f in dataclasses.fields(self):
-            if f.name not in used and getattr(self, f.name) != f.default:
-                settings = {name: [*own.takes, *own.settings()] for name, own in COUPLINGS.items()}
-                owners = [name for name, own in settings.items() if f.name in own]
-                if owners:
-                    problem = f"{f.name} is for the coupling {' or '.join(owners)}, not {kind.name}"
-                    raise ConfigError(problem, f"leave it out, or add --coupling {owners[0]}")
-
-    @property
-    def _kind(self) -> type[Coupling]:
-        return class_of(self.coupling, self.coupling_source)
+            owners = [name for name, own in COUPLINGS.items() if f.name in (*own.takes, *own.settings())]
+            if owners and f.name not in used and getattr(self, f.name) != f.default:
+                problem = f"{f.name} is for the coupling {' or '.join(owners)}, not {kind.name}"
+                raise ConfigError(problem, f"leave it out, or add --coupling {owners[0]}")
 
     @cached_property
     def rule(self) -> Coupling:
         """Its coupling as an object, with the settings that it has here."""
-        kind, options = self._kind, dict(self.coupling_options)
+        kind, options = class_of(self.coupling, self.coupling_source), dict(self.coupling_options)
         if kind.outside is None:
             options = {name: getattr(self, name) for name in kind.settings()}
-        made: Coupling = from_mapping(kind, options)
-        return made
+        return from_mapping(kind, options)
 
     @property
     def mixes(self) -> bool:
@@ -141,11 +134,7 @@ class Lane:
     @property
     def knobs(self) -> tuple[Alpha, ...]:
         """Its alpha; with `self` those of locality and of sharing."""
-        return self.rule.alphas(self.parsed) if isinstance(self.rule, Mixing) else (self.parsed,)
-
-    def wakes_after(self, epochs: int) -> int:
-        """After which epoch of a run it is made of the prior, and begins; 0: it trains from the start."""
-        return self.rule.begins_after(epochs) if isinstance(self.rule, Replacing) else 0
+        return self.rule.alphas(self.parsed)
 
     def branch(self, network: Network) -> Branch | None:
         """Which of its layers are made of parts, and how."""
@@ -190,7 +179,7 @@ class Lane:
     @property
     def extras(self) -> list[str]:
         """What is not the default, beside alpha and cadence."""
-        extras = [self.rule.name if self.rule.word is None else self.rule.word] if isinstance(self.rule, Mixing) else []
+        extras = [self.rule.name if self.rule.word is None else self.rule.word]
         extras += [f"{name} {value}" for name, value in self.coupling_options]
         extras += ["moments zeroed"] if self.moments == "zero" else []
         extras += ["aligned once"] if self.align == "once" else []
@@ -237,7 +226,7 @@ def lanes_of(alphas: str | Iterable[str], every: str | None = None, **common: An
     for cadence in (None,) if every is None else cadences_of(every):
         for text in listed:
             alpha, own = split_cadence(text)
-            made: Lane = from_mapping(Lane, {**common, "alpha": alpha})
+            made = from_mapping(Lane, {**common, "alpha": alpha})
             usual = made.every if cadence is None or not made.is_mixed_repeatedly else cadence
             found[dataclasses.replace(made, every=usual if own is None else own)] = None
     return tuple(found)

@@ -16,7 +16,7 @@ class LaneInterpolation:
         self.lanes, self.rate, epochs = tuple(lanes), rate, rate.epochs
         self.schedules = [lane.schedules(network) for lane in self.lanes]
         self.branches = [lane.branch(network) for lane in self.lanes]
-        self.wakes = [lane.wakes_after(epochs) for lane in self.lanes]
+        self.wakes = [lane.rule.begins_after(epochs) for lane in self.lanes]
 
     def alphas(self, lane: int, epoch: int, step: int | None = None) -> dict[str, dict[str, float]]:
         """By knob (`alpha`; the coupling `self` has `alpha_sharing` too), alpha of each layer mixed in the epoch.
@@ -25,9 +25,8 @@ class LaneInterpolation:
         """
         rule, every = self.lanes[lane].rule, self.lanes[lane].steps or self.rate.steps
         moved = every * self.rate.at((step or (epoch + 1) * self.rate.steps) - 1)
-        names = rule.knobs if isinstance(rule, Mixing) else ("alpha",)
         found: dict[str, dict[str, float]] = {}
-        for name, schedules in zip(names, self.schedules[lane], strict=True):
+        for name, schedules in zip(rule.knobs, self.schedules[lane], strict=True):
             at = {layer: schedule.at(epoch, self.rate.epochs, moved) for layer, schedule in schedules.items()}
             found[name] = {layer: alpha for layer, alpha in at.items() if alpha is not None}
         return found

@@ -47,8 +47,7 @@ def line(
     whole = Model(made, True, None, {name: numbers[name] for name in shapes}, buffers=saved_lane.buffers)
 
     def placed(saved: Model) -> Model:
-        place: dict[str, Any] = {"device": trainer.device, "dtype": trainer.dtype}
-        found: Model = backend.restore(made, exported(saved, np.asarray), dense=saved.dense, **place)
+        found: Model = backend.restore(made, exported(saved, np.asarray), dense=saved.dense, **trainer.states.place)
         return found
 
     with trainer.on_this_machine():

@@ -9,7 +9,6 @@ import dataclasses
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from imlp import machine
 from imlp.backend import backend as get_backend
 from imlp.data import Dataset
 from imlp.errors import NonFiniteError, RunError
+from imlp.files import write_json
 from imlp.model import not_finite
 from imlp.model.align import align_
 from imlp.train import checkpoint, metrics
@@ -27,7 +27,6 @@ from imlp.train.config import Config
 from imlp.train.images import PlacedImages, Score
 from imlp.train.lanes import LaneInterpolation, extends
 from imlp.train.run_folder import RunFolder, locked
-from imlp.train.shift import measure_shift
 from imlp.train.state import MODELS, State, StateFactory, all_finite, part
 
 QUICK = 1.0  # seconds: a checkpoint that takes less is written after every epoch,
@@ -73,7 +72,7 @@ class Trainer:
                 self._epoch()
             if self.state.all_retired:
                 self.save()
-            result = metrics.result(self.config, self.network, self.data, self.state)
+            result = metrics.result(self)
             self.files.write_result(result)
             self._tell("ended", self, result)
             return result
@@ -112,8 +111,8 @@ class Trainer:
 
     def place_images(self) -> None:
         """Put the images where the run computes."""
-        place: dict[str, Any] = {"device": self.device, "dtype": self.dtype}
-        self.images = PlacedImages(self.config, self.data, self.backend, classes=self.network.classes, **place)
+        classes, place = self.network.classes, self.states.place
+        self.images = PlacedImages(self.config, self.data, self.backend, classes=classes, **place)
 
     # Starting, resuming, saving
 
@@ -121,14 +120,14 @@ class Trainer:
         files = self.files
         files.check_same(self.config, self._extends, resume=resume)
         files.delete_partial_files()
-        loaded = files.newest_checkpoint(lambda text: self._tell("warned", text))
+        loaded = checkpoint.newest(files.checkpoint, lambda text: self._tell("warned", text))
         if loaded is None:
             files.begin(self.config, machine.environment())
             return self.states.new()
         arrays, saved = loaded
         files.check_checkpoint(saved.get("run"), self.config, self._extends)
         if not files.environment.exists():
-            files.write_environment(machine.environment())
+            write_json(files.environment, machine.environment())
         if saved["data"] != self.data.digest:
             problem = f"the data are not those that {self.folder} was trained on"
             raise RunError(problem, "restore them, or choose another folder with --out")
@@ -151,7 +150,7 @@ class Trainer:
         data: dict[str, Any] = {"mean": mean.tolist(), "std": std.tolist()}
         data |= {"data": self.data.digest, "image": self.data.image, "classes": self.data.n_classes}
         saved = {**self.states.header(state), **data, "run": {"config": dataclasses.asdict(self.config)}}
-        self.files.save_checkpoint(arrays, saved, keep=checkpoint.KEPT if whole else 1)
+        checkpoint.save(self.files.checkpoint, arrays, saved, keep=checkpoint.KEPT if whole else 1)
         self.saved = time.monotonic()
         self.saving = self.saved - begin
 
@@ -206,7 +205,13 @@ class Trainer:
         step = state.epoch * self.steps + state.step + 1
         settings: dict[str, Any] = {"compile": config.compile, "check": self._check_finite}
         settings["optimizer"] = dataclasses.replace(config.optimizer_settings, lr=self.rate.at(step - 1))
-        losses = [self._step_of_prior(x, y, settings)]
+        losses: list[Any] = [0.0]
+        if state.prior is not None:
+            try:
+                losses = [self.backend.train_step(state.prior, x, y, **settings)]
+            except NonFiniteError as error:
+                where = f"in epoch {state.epoch + 1}, step {state.step + 1}, from {error.layer} on"
+                raise self._prior_failed(f"loss is not finite {where}") from error
         while state.lanes is not None:
             moves = self.interpolation.after_step(state.active, state.epoch, step)
             try:
@@ -218,49 +223,25 @@ class Trainer:
         for total, loss in zip(state.losses, losses, strict=True):
             total += loss * len(batch)
 
-    def _step_of_prior(self, x: Any, y: Any, settings: dict[str, Any]) -> Any:
-        """Train the prior on the batch; its loss, or 0 if there is none."""
-        state = self.state
-        if state.prior is None:
-            return 0.0
-        try:
-            return self.backend.train_step(state.prior, x, y, **settings)
-        except NonFiniteError as error:
-            where = f"in epoch {state.epoch + 1}, step {state.step + 1}, from {error.layer} on"
-            raise self._prior_failed(f"loss is not finite {where}") from error
-
     def _close_epoch(self) -> tuple[list[Row], dict[str, float]]:
         """Evaluate, interpolate, evaluate again, measure the bias; the rows of the epoch and where the time went."""
-        state, clock = self.state, [time.monotonic()]
+        state, begin = self.state, time.monotonic()
         moves = self.interpolation.after_epoch(state.active, state.epoch)
         before = self.images.scores(state, of=MODELS if moves else ("prior",))
         if "prior" in before and not np.isfinite(before["prior"].loss):
             raise self._prior_failed(f"test loss is not finite after epoch {state.epoch + 1}")
-        clock.append(time.monotonic())
+        evaluated = time.monotonic()
         if moves and state.lanes is not None:
             self.backend.mix(state.lanes, state.prior, moves)
         self.states.wake(state)
         if moves:
             self._refuse_non_finite_weights()
-        clock.append(time.monotonic())
+        mixed = time.monotonic()
         test = self._evaluate_lanes() | {key: score for key, score in before.items() if key == "prior"}
-        held_out = self.images.scores(state, on="validation")
-        clock.append(time.monotonic())
-        bias = metrics.measure_bias(self.backend, self.network, state.prior, state.lanes)
-        last = state.epoch + 1 == self.config.epochs
-        metered = self.config.shift == "epoch" or (self.config.shift == "end" and last)
-        shift = measure_shift(self.images, state) if metered else {}
-        clock.append(time.monotonic())
-
-        sums = np.concatenate([np.atleast_1d(self.backend.to_numpy(total)) for total in state.losses])
-        train_losses = dict(zip(["prior", *state.active], (sums / len(self.data.x)).tolist(), strict=True))
-        scores: dict[str, Any] = {"train_losses": train_losses, "test": test, "before": before, "held_out": held_out}
-        rows = metrics.rows(self.config, self.interpolation, state, **scores, bias=bias, shift=shift)
-        names = ("evaluate", "mix", "evaluate", "meter")
-        spent = dict.fromkeys(names, 0.0)
-        for name, (start, end) in zip(names, pairwise(clock), strict=True):
-            spent[name] += end - start
-        return rows, spent
+        evaluated_again = time.monotonic()
+        rows = metrics.rows(self, test, before)
+        evaluate, meter = evaluated - begin + evaluated_again - mixed, time.monotonic() - evaluated_again
+        return rows, {"evaluate": evaluate, "mix": mixed - evaluated, "meter": meter}
 
     def _evaluate_lanes(self) -> dict[int | str, Score]:
         """The lanes on the test images; those whose loss is not finite are stopped."""
@@ -294,7 +275,7 @@ class Trainer:
             self._stop_lanes(not_finite(state.lanes), self.steps, f"its weights are not finite {when}")
 
     def _prior_failed(self, how: str) -> RunError:
-        good = any(all_finite(part(arrays, "prior/")) for arrays, _ in self.files.whole_checkpoints())
+        good = any(all_finite(part(arrays, "prior/")) for arrays, _ in checkpoint.whole(self.files.checkpoint))
         kept = "its last good state is in checkpoint/; " if good else ""
         return RunError(f"the prior's {how}", f"{kept}try a smaller --lr")
 
@@ -307,7 +288,7 @@ class Trainer:
         for index, layer in layers.items():
             lane = state.active[index]
             where = {"lane": lane, "epoch": state.epoch + 1, "step": step, "layer": layer}
-            good = self.states.last_good_lane(lane, self.files.whole_checkpoints())
+            good = self.states.last_good_lane(lane, checkpoint.whole(self.files.checkpoint))
             kept_in = self.files.save_stopped_lane(lane, good, where)
             state.stopped.append(where)
             what = f"lane {lane} ({self.config.lanes[lane].title}) stopped: {how.format(layer)}"

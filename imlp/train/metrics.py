@@ -1,25 +1,24 @@
 """What a run reports: the rows of `metrics.jsonl`, and `result.json` at its end."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from imlp.data import Dataset
-from imlp.model import Model
-from imlp.networks import Network
+import numpy as np
+
 from imlp.train.callbacks import Row
-from imlp.train.config import Config
 from imlp.train.images import Score
-from imlp.train.lanes import LaneInterpolation
-from imlp.train.state import State
+from imlp.train.shift import measure_shift
+
+if TYPE_CHECKING:
+    from imlp.train.loop import Trainer
 
 
-def measure_bias(
-    backend: Any, network: Network, prior: Model | None, lanes: Model | None
-) -> dict[str, dict[str, list[float]]]:
+def measure_bias(run: "Trainer") -> dict[str, dict[str, list[float]]]:
     """The bias meter of every interpolated layer, per lane, and what it shows of a random matrix."""
-    found = {}
-    for name in network.interpolated if lanes is not None else ():
-        spec = network.layer(name).spec
+    backend: Any = run.backend
+    found, prior, lanes = {}, run.state.prior, run.state.lanes
+    for name in run.network.interpolated if lanes is not None else ():
+        spec = run.network.layer(name).spec
         beside = None if prior is None else prior.weight_of(name, spec)
         measured = backend.measure(backend.weight(lanes, name), spec, beside)
         own = {key: backend.to_numpy(numbers).tolist() for key, numbers in measured.items()}
@@ -28,30 +27,24 @@ def measure_bias(
     return found
 
 
-def rows(
-    config: Config,
-    interpolation: LaneInterpolation,
-    state: State,
-    *,
-    train_losses: Mapping[int | str, float],
-    test: Mapping[int | str, Score],
-    before: Mapping[int | str, Score],
-    held_out: Mapping[int | str, Score],
-    bias: Mapping[str, Mapping[str, list[float]]],
-    shift: Mapping[int | str, Mapping[str, float]],
-) -> list[Row]:
+def rows(run: "Trainer", test: Mapping[int | str, Score], before: Mapping[int | str, Score]) -> list[Row]:
     """The rows of the epoch that ends: the prior's, if there is one, then one per active lane.
 
-    `before` has the lanes that may differ before the interpolation, `held_out` is empty if no images are,
-    `shift` if that meter was not asked for.
+    `test` has the scores of all, `before` those of the lanes that may differ before the interpolation.
     """
+    config, state = run.config, run.state
+    held_out, bias = run.images.scores(state, on="validation"), measure_bias(run)
+    metered = config.shift == "epoch" or (config.shift == "end" and state.epoch + 1 == config.epochs)
+    shift = measure_shift(run.images, state) if metered else {}
+    sums = np.concatenate([np.atleast_1d(run.backend.to_numpy(total)) for total in state.losses])
+    train_losses = dict(zip(["prior", *state.active], (sums / len(run.data.x)).tolist(), strict=True))
     found = []
-    keys: list[Any] = [*(key for key in test if key == "prior"), *state.active]
+    keys: list[Any] = [*(["prior"] if "prior" in test else []), *state.active]
     for key in keys:
         row: Row = {"epoch": state.epoch + 1, "lane": key, "name": "prior"}
         if key != "prior":
             row["name"] = config.lanes[key].title
-            knobs = interpolation.alphas(key, state.epoch)  # a second one is shown where it is not as the first
+            knobs = run.interpolation.alphas(key, state.epoch)  # a second one is shown where it is not as the first
             row |= {name: own for name, own in knobs.items() if name == "alpha" or own != knobs["alpha"]}
         row["train_loss"] = train_losses[key]
         if key != "prior":
@@ -67,14 +60,15 @@ def rows(
     return found
 
 
-def result(config: Config, network: Network, data: Dataset, state: State) -> dict[str, Any]:
+def result(run: "Trainer") -> dict[str, Any]:
     """The last row of each lane, and what it takes to read it."""
+    state, network = run.state, run.network
     last = [row for row in state.rows if row["epoch"] == state.epoch and row["lane"] in ("prior", *state.active)]
     return {
-        "identity": config.identity,
+        "identity": run.config.identity,
         "network": network.name,
-        "data": data.name,
-        "data_digest": data.digest,
+        "data": run.data.name,
+        "data_digest": run.data.digest,
         "epochs": state.epoch,
         "parameters": {kind: network.n_parameters(dense=kind == "dense") for kind in ("prior", "dense")},
         "interpolated": network.n_interpolated,

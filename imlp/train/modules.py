@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from imlp import reference
 from imlp.accel import apply
@@ -25,7 +25,7 @@ from imlp.accel.precision import LinearInBfloat16, multiplied_in
 from imlp.couplings import Branch, Branching, prior_weight
 from imlp.errors import ConfigError, ModuleError, known
 from imlp.model import Model, shapes_of
-from imlp.networks import Activation, Layer, Mean, Network, Norm, Operation, Residual, walk
+from imlp.networks import Activation, Layer, Mean, Network, Norm, Operation, Residual
 from imlp.nn.branches import of_parts
 from imlp.nn.densify import replaced
 from imlp.nn.factory import make
@@ -191,9 +191,9 @@ class ModuleNetwork:
         module = self.skeletons[lane.dense].train(training)
         numbers = {name: parameters[name] for name in self.shapes(dense=lane.dense)}
         numbers |= {name: buffer for name, buffer in buffers.items() if name not in (SEED, *self.fixed)}
-        not_saved = {name: buffer for name, buffer in module.named_buffers() if name not in buffers}
-        kinds = {name: x.dtype if own.is_floating_point() else own.dtype for name, own in not_saved.items()}
-        numbers |= {name: own.to(x.device, kinds[name]) for name, own in not_saved.items()}
+        for name, buffer in module.named_buffers():
+            if name not in buffers:  # it is not saved
+                numbers[name] = buffer.to(x.device, x.dtype if buffer.is_floating_point() else buffer.dtype)
         if SEED not in lane.scratch:  # read once: on a device it would have to be waited for; all lanes have the same
             lane.scratch[SEED] = int(buffers[SEED])
         with ExitStack() as until_called:
@@ -274,64 +274,56 @@ class Standardise(nn.Module):
 def trained_module(
     network: Network, operations: Iterable[Operation], numbers: Mapping[str, np.ndarray], *, dense: bool
 ) -> nn.Module:
-    """A network of matrices, with its numbers, as a module of torch's own parts; a PyTorch model as itself."""
+    """A network of matrices, with its numbers, as a module of torch's own parts; a PyTorch model as itself.
+
+    With `mean` and `std` among the numbers it standardises images first.
+    """
     if network.is_module:
         own: Any = network
         module: nn.Module = own.trained(numbers, dense=dense)
         return module.eval()
-    made = _DenseNetwork(operations, numbers)
-    traced = torch.fx.symbolic_trace(made).to(torch.tensor(numbers["head.bias"]).dtype)
-    parts = [name.rpartition(".") for name in numbers if "." in name]
-    given = {f"{made._names[layer]}.{part}": torch.tensor(numbers[f"{layer}.{part}"]) for layer, _, part in parts}
-    traced.load_state_dict(traced.state_dict() | given)
-    return traced.eval()
+    graph, parts = fx.Graph(), dict[str, Any]()
 
+    def call(name: str, part: nn.Module, x: Any) -> Any:
+        name = name.replace(".", "_").replace("-", "_")  # `block1.token1` is the attribute `block1_token1`
+        while name in parts or hasattr(fx.GraphModule, name):
+            name += "_"
+        parts[name] = part
+        return fx.Proxy(graph.call_module(name, (x.node,)))
 
-class _DenseNetwork(nn.Module):
-    """A network of imlp from torch's own parts; traced, nothing of this class is left in it.
-
-    With `mean` and `std` among the numbers it standardises images first.
-    """
-
-    def __init__(self, operations: Iterable[Operation], numbers: Mapping[str, np.ndarray]):
-        super().__init__()
-        self._operations = tuple(operations)
-        self._names: dict[str, str] = {}  # `block1.token1` is the attribute `block1_token1`
-        self._before: nn.Module = nn.Identity()
-        if "mean" in numbers:
-            self._before = Standardise(numbers["mean"], numbers["std"], like=torch.tensor(numbers["head.bias"]))
-        for leaf in walk(self._operations):
-            match leaf:
-                case Layer(name, spec):
-                    m_out, m_in = spec.matrix_shape
-                    self._add(name, nn.Linear(m_in, m_out))
-                case Norm(name, features, learned):
-                    self._add(name, nn.LayerNorm(features, elementwise_affine=learned))
-
-    def _add(self, name: str, part: nn.Module) -> None:
-        self._names[name] = name.replace(".", "_").replace("-", "_")
-        while hasattr(self, self._names[name]):
-            self._names[name] += "_"
-        self.add_module(self._names[name], part)
-
-    def forward(self, images: Tensor) -> Tensor:
-        return self._run(self._operations, self._before(images).flatten(1))
-
-    def _run(self, operations: Iterable[Operation], x: Tensor) -> Tensor:
+    def run(operations: Iterable[Operation], x: Any) -> Any:
         for operation in operations:
             match operation:
-                case Layer(name):
-                    x = getattr(self, self._names[name])(x)
-                case Norm(name, features):
-                    x = getattr(self, self._names[name])(x.unflatten(-1, (-1, features))).flatten(-2)
+                case Layer(name, spec):
+                    x = call(
+                        name, _with_numbers(nn.Linear(spec.matrix_shape[1], spec.matrix_shape[0]), name, numbers), x
+                    )
+                case Norm(name, features, learned):
+                    norm = nn.LayerNorm(features, elementwise_affine=learned)
+                    x = x.unflatten(-1, (-1, features))
+                    x = call(name, _with_numbers(norm, name, numbers), x).flatten(-2)
                 case Activation(name):
                     x = x if name == "none" else getattr(nn.functional, name)(x)
                 case Mean(positions, channels_first):
                     runs = x.unflatten(-1, (-1, positions) if channels_first else (positions, -1))
                     x = runs.mean(-1 if channels_first else -2)
                 case Residual(body=body, shortcut=shortcut):
-                    x = self._run([shortcut] if shortcut else [], x) + self._run(body, x)
+                    x = run([shortcut] if shortcut else [], x) + run(body, x)
         return x
+
+    x: Any = fx.Proxy(graph.placeholder("images"))
+    if "mean" in numbers:
+        before = Standardise(numbers["mean"], numbers["std"], like=torch.tensor(numbers["head.bias"]))
+        parts |= {f"_before.{name}": own for name, own in before.named_buffers()}
+        mean, std = (fx.Proxy(graph.get_attr(f"_before.{name}")) for name in ("mean", "std"))
+        x = (x - mean) / std
+    graph.output(run(operations, x.flatten(1)).node)
+    return fx.GraphModule(parts, graph).eval()
+
+
+def _with_numbers(part: nn.Module, name: str, numbers: Mapping[str, np.ndarray]) -> nn.Module:
+    part.load_state_dict({own: torch.tensor(numbers[f"{name}.{own}"]) for own in part.state_dict()}, assign=True)
+    return part
 
 
 @lru_cache(maxsize=8)

@@ -37,27 +37,26 @@ class Entry:
 
     name: str
     holds: tuple[str, ...] = ()
-    needed: str | None = None  # to resume: the pattern of the files that a worker on another machine fetches first
-    identifies: bool = False  # it says which run this is, and is sent before checkpoints, which are refused without it
+    needed: bool = False  # to resume: a worker on another machine fetches it first
     archived: bool = False  # it is small, and kept with the results on record
 
 
 ENTRIES = (  # in the order in which they are deleted: whatever is left at any moment is a run, or nothing
     Entry(RESULT, archived=True),
-    Entry(CHECKPOINT, (CHECKPOINTS,), needed=f"{CHECKPOINT}/*.safetensors"),
-    Entry(f"{STOPPED_LANE}#", (CHECKPOINTS,), needed=f"{STOPPED_LANE}*/*.safetensors"),
-    Entry(ENVIRONMENT, needed=ENVIRONMENT, identifies=True, archived=True),
-    Entry(METRICS, needed=METRICS, archived=True),
-    Entry(TIMES, needed=TIMES, archived=True),
+    Entry(CHECKPOINT, (CHECKPOINTS,), needed=True),
+    Entry(f"{STOPPED_LANE}#", (CHECKPOINTS,), needed=True),
+    Entry(ENVIRONMENT, needed=True, archived=True),
+    Entry(METRICS, needed=True, archived=True),
+    Entry(TIMES, needed=True, archived=True),
     Entry(PICTURE),
     Entry("line#.png"),
     Entry(TENSORBOARD, ("events.out.tfevents.*",)),
     *(Entry(f"{model}{suffix}") for model in ("lane#", "prior") for suffix in FORMATS.values()),
     Entry(LOG),
-    Entry(NETWORK, needed=NETWORK, identifies=True, archived=True),
-    Entry(f"{COUPLING}.py", needed=f"{COUPLING}*.py"),
-    Entry(f"{COUPLING}#.py"),
-    Entry(CONFIG, needed=CONFIG, identifies=True, archived=True),
+    Entry(NETWORK, needed=True, archived=True),
+    Entry(f"{COUPLING}.py", needed=True),
+    Entry(f"{COUPLING}#.py", needed=True),
+    Entry(CONFIG, needed=True, archived=True),
 )
 
 
@@ -81,6 +80,10 @@ class RunFolder:
     def is_finished(self) -> bool:
         return self.result.exists()
 
+    def checkpoints(self) -> list[Path]:
+        """The newest first."""
+        return checkpoint.found(self.checkpoint)
+
     def read_config(self) -> Config:
         """The settings of the run; a `ConfigError` where the file is not that of one."""
         return recorded(read(self.config))
@@ -96,8 +99,8 @@ class RunFolder:
 
     def needed_to_resume(self) -> list[str]:
         """The files that a worker has to fetch in order to resume the run elsewhere, as paths within the folder."""
-        patterns = [entry.needed for entry in ENTRIES if entry.needed]
-        return [path.relative_to(self.path).as_posix() for pattern in patterns for path in self.path.glob(pattern)]
+        files = self._own_files((entry for entry in ENTRIES if entry.needed), partial=False)
+        return [path.relative_to(self.path).as_posix() for path in files]
 
     @staticmethod
     def sending_order(name: str) -> tuple[Any, ...]:
@@ -106,13 +109,12 @@ class RunFolder:
         >>> sorted(["checkpoint/a", "result.json", "metrics.jsonl", "config.toml"], key=RunFolder.sending_order)
         ['config.toml', 'checkpoint/a', 'metrics.jsonl', 'result.json']
         """
-        first = any(entry.identifies and entry.name == name for entry in ENTRIES)
-        return name == RESULT, not first, "/" not in name, name
+        identifies = name in (CONFIG, ENVIRONMENT, NETWORK)  # checkpoints are refused without these
+        return name == RESULT, not identifies, "/" not in name, name
 
     def archived(self) -> list[Path]:
         """The small files that are kept with the results on record."""
-        paths = [self.path / entry.name for entry in ENTRIES if entry.archived]
-        return [path for path in paths if path.exists()]
+        return self._own_files((entry for entry in ENTRIES if entry.archived), partial=False)
 
     # Whose it is
 
@@ -126,8 +128,7 @@ class RunFolder:
             there = self.read_config()
             changed = differences(there, config)
             if changed and not (resume and checkpoints and extends(there)):
-                problem = f"{self.path} holds another run ({'; '.join(changed)})"
-                raise RunError(problem, ANOTHER_FOLDER)
+                raise RunError(f"{self.path} holds another run ({'; '.join(changed)})", ANOTHER_FOLDER)
         elif not checkpoints:
             check_new(self.result, self.environment, self.metrics, self.times, remedy=ANOTHER_FOLDER)
         if checkpoints and not resume:
@@ -139,9 +140,8 @@ class RunFolder:
         if not self.config.exists():
             raise RunError(f"{self.config} is missing, which says what the checkpoints beside it are of", remedy)
         if not isinstance(written_by, dict) or not isinstance(written_by.get("config"), dict):
-            raise RunError(
-                f"the checkpoints of {self.path} do not say which run they are of", "train it again: --again"
-            )
+            problem = f"the checkpoints of {self.path} do not say which run they are of"
+            raise RunError(problem, "train it again: --again")
         there = recorded(written_by["config"])
         changed = differences(there, config)
         if changed and not extends(there):
@@ -153,7 +153,7 @@ class RunFolder:
         """Delete the run, and nothing that does not belong to one; the lock is held."""
         if self.config.exists():
             self.read_config()  # refuses a file that only has the name
-        elif {path.name for path in self.path.iterdir()} - {LOCK, LOG, *(path.name for path in self._partial_files())}:
+        elif {*self.path.iterdir()} - {self.lock, self.log, *self._own_files(partial=True)}:
             raise RunError(f"{self.path} is not a run's folder", "--again deletes runs only; choose another --out")
         try:
             for path in self._own_files():
@@ -167,20 +167,20 @@ class RunFolder:
 
     def delete_partial_files(self) -> None:
         """Delete what a process has left that was killed while it wrote; the lock is held."""
-        for path in self._partial_files():
+        for path in self._own_files(partial=True):
             path.unlink(missing_ok=True)
 
-    def _own_files(self) -> list[Path]:
-        """Every file of the run by the names in `ENTRIES`, in that order; links are named, and not followed."""
+    def _own_files(self, entries: Iterable[Entry] = ENTRIES, *, partial: bool | None = None) -> list[Path]:
+        """Every file of the run by the names in `entries`, in that order; links are named, and not followed.
+
+        `partial` selects those that a process has left that was killed while it wrote, or (False) the others.
+        """
         found = []
-        for entry in ENTRIES:
+        for entry in entries:
             for path in _named(self.path, (entry.name,)):
                 is_folder = path.is_dir() and not path.is_symlink()
                 found += _named(path, entry.holds) if is_folder else [path]
-        return found
-
-    def _partial_files(self) -> list[Path]:
-        return [path for path in self._own_files() if path.suffix == ".part"]
+        return [path for path in found if partial in (None, path.suffix == ".part")]
 
     def refuse_links(self) -> None:
         """Refuse a folder, perhaps somebody else's, whose files are links: what is written goes nowhere else."""
@@ -204,13 +204,10 @@ class RunFolder:
         for n, text in enumerate(texts, start=1):
             _write_copy(self.path / f"{COUPLING}{n if n > 1 else ''}.py", text)
         self.write_config(config)
-        self.write_environment(environment)
+        write_json(self.environment, environment)
 
     def write_config(self, config: Config) -> None:
         _write(self.config, to_toml(config))
-
-    def write_environment(self, environment: Mapping[str, Any]) -> None:
-        write_json(self.environment, environment)
 
     def write_epochs(self, metrics: list[dict[str, Any]], times: list[dict[str, Any]]) -> None:
         """Write the lines of all epochs so far: the metrics of each model, and where the time went."""
@@ -219,23 +216,6 @@ class RunFolder:
 
     def write_result(self, result: Mapping[str, Any]) -> None:
         write_json(self.result, result)
-
-    # Checkpoints
-
-    def checkpoints(self) -> list[Path]:
-        """The newest first."""
-        return checkpoint.found(self.checkpoint)
-
-    def newest_checkpoint(self, warn: Callable[[str], None]) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
-        """Arrays and state of the newest checkpoint that is not damaged; None if there is none at all."""
-        return checkpoint.newest(self.checkpoint, warn)
-
-    def whole_checkpoints(self) -> Iterator[tuple[dict[str, np.ndarray], dict[str, Any]]]:
-        """Arrays and state of each checkpoint that is not damaged, the newest first."""
-        return checkpoint.whole(self.checkpoint, lambda text: None)
-
-    def save_checkpoint(self, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any], *, keep: int) -> None:
-        checkpoint.save(self.checkpoint, arrays, state, keep=keep)
 
     def save_stopped_lane(self, lane: int, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any]) -> str:
         """Keep the last good state of a lane that has stopped; the name of the folder that it is in."""
@@ -260,9 +240,8 @@ def locked(folder: Path) -> Iterator[None]:
         lock = FileLock(folder / LOCK)
         lock.acquire(timeout=0)
     except Timeout:
-        raise RunError(
-            f"another process is training in {folder}", "wait for it, or choose another folder with --out"
-        ) from None
+        remedy = "wait for it, or choose another folder with --out"
+        raise RunError(f"another process is training in {folder}", remedy) from None
     except OSError as error:
         remedy = "choose a folder that you may write to with --out"
         raise FileError(f"cannot write to {folder}: {reason(error)}", remedy) from error

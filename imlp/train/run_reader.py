@@ -170,8 +170,11 @@ def conform(value: Any, wanted: Any, name: str = "") -> None:
     """
     if isinstance(wanted, FunctionType):
         wanted = wanted(value) if isinstance(value, dict) else {}
-    kind = type(wanted) if isinstance(wanted, dict | list) else wanted
-    if not _is_one_of(value, wanted) if isinstance(wanted, tuple) else not _is_a(value, kind):
+    kind: Any = int | str if isinstance(wanted, tuple) else type(wanted) if isinstance(wanted, dict | list) else wanted
+    fits = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))  # no boolean is a number
+    if isinstance(value, int | float) and not abs(value) <= LARGEST:  # nor is NaN, infinity or what is close to it
+        fits = False
+    if not fits or (isinstance(wanted, tuple) and value not in wanted):
         raise ValueError(f"{name or 'what it holds'!r} cannot be {value!r:.40}")
     if isinstance(wanted, dict):
         for key, inner in wanted.items():
@@ -183,14 +186,3 @@ def conform(value: Any, wanted: Any, name: str = "") -> None:
     if isinstance(wanted, list):
         for n, item in enumerate(value):
             conform(item, wanted[0], f"{name}[{n}]")
-
-
-def _is_a(value: Any, kind: Any) -> bool:
-    """Whether it is of a type; no boolean is a number, and neither is NaN, infinity or what is close to it."""
-    if isinstance(value, bool) and kind is not bool:
-        return False
-    return isinstance(value, kind) and not (isinstance(value, int | float) and not abs(value) <= LARGEST)
-
-
-def _is_one_of(value: Any, allowed: tuple[Any, ...]) -> bool:
-    return isinstance(value, int | str) and not isinstance(value, bool) and value in allowed

@@ -11,7 +11,7 @@ from imlp.model import Model
 from imlp.model.shift import DIRECTIONS, squares
 from imlp.networks import Layer, Operation, Residual
 from imlp.spec.window import Window
-from imlp.train.images import EVALUATED_AT_ONCE, PlacedImages
+from imlp.train.images import PlacedImages, in_parts
 from imlp.train.state import State
 
 
@@ -32,14 +32,17 @@ def _of_model(images: PlacedImages, model: Model) -> dict[str, float]:
     _, height, width = images.data.image
     kind = images.config.augment if images.config.augment in ("pad", "pad-mean") else "pad"
     sums: dict[str, Any] = {"logits": np.zeros(2)}
-    for rows in np.split(np.arange(len(labels)), range(EVALUATED_AT_ONCE, len(labels), EVALUATED_AT_ONCE)):
+    for rows in in_parts(len(labels)):
         x, full = images.batch(images.test, rows), partial(np.full, len(rows))
         results: list[Any] = []
         logits = backend.forward(model, x, watch=lambda name, result, to=results: to.append(result))
-        for layer, given, made in _on_grids(model, x, results):
-            spec: Any = layer.spec
-            found = squares(spec, given, made, partial(_layer, backend, model, layer, given, made))
-            sums[layer.name] = sums.get(layer.name, 0) + np.array(found)
+        seen: list[tuple[Layer, Any, Any]] = []
+        if not model.network.is_module:  # what reaches the layers of a PyTorch model, only the module knows
+            _follow(model.network.operations(dense=model.dense), x, iter(results), seen)
+        for layer, given, made in seen:
+            if isinstance(layer.spec, Window):  # it slides over a picture
+                found = squares(layer.spec, given, made, partial(_layer, backend, model, layer, given, made))
+                sums[layer.name] = sums.get(layer.name, 0) + np.array(found)
         for down, right in DIRECTIONS:
             draw = Draw(kind, full(-down), full(-right), full(height), full(width), full(False))
             moved = images.batch(images.test, rows, draw)
@@ -55,17 +58,6 @@ def _layer(backend: Any, model: Model, layer: Layer, x: Any, y: Any, moved: Any)
     if model.dense:
         return y + (moved - x) @ backend.weight(model, layer.name).T
     return y + backend.apply(layer.spec, model.weight_of(layer.name, layer.spec), None, moved - x)
-
-
-def _on_grids(model: Model, x: Any, results: list[Any]) -> Iterator[tuple[Layer, Any, Any]]:
-    """The layers that slide a window over a picture, each with what reaches it and what it makes of that.
-
-    A PyTorch model has none here: what reaches its layers, only the module knows.
-    """
-    seen: list[tuple[Layer, Any, Any]] = []
-    if not model.network.is_module:
-        _follow(model.network.operations(dense=model.dense), x, iter(results), seen)
-    yield from (one for one in seen if isinstance(one[0].spec, Window))
 
 
 def _follow(operations: Iterable[Operation], x: Any, results: Iterator[Any], seen: list[Any]) -> Any:

@@ -59,7 +59,7 @@ class StateFactory:
         self, config: Config, network: Network, backend: Any, lanes: LaneInterpolation, *, device: str, dtype: str
     ):
         self.config, self.network, self.backend, self.lanes = config, network, backend, lanes
-        self.place = {"dtype": dtype, "device": device}
+        self.place: dict[str, Any] = {"dtype": dtype, "device": device}
 
     def new(self) -> State:
         """The state before the first step."""
@@ -71,9 +71,8 @@ class StateFactory:
 
     def _new_model(self, lanes: list[int] | None = None) -> Model:
         """The prior, or these lanes, as they begin."""
-        options: dict[str, Any] = {"dense": lanes is not None, "seed": self.config.seed, **self.place}
-        if lanes is not None:
-            options |= {"lanes": len(lanes), "branches": self.lanes.branches_of(lanes)}
+        own = {} if lanes is None else {"lanes": len(lanes), "branches": self.lanes.branches_of(lanes)}
+        options = {"dense": lanes is not None, "seed": self.config.seed, **own, **self.place}
         made: Model = self.backend.init(self.network, **options)
         return made
 
@@ -122,19 +121,19 @@ class StateFactory:
             raise RunError(problem, remedy)
         restore, branches = self.backend.restore, self.lanes.branches_of(saved["active"])
         prior = restore(self.network, groups["prior"], dense=False, **self.place) if groups["prior"] else None
-        dense: dict[str, Any] = {"dense": True, "branches": branches, **self.place}
+        dense = {"dense": True, "branches": branches, **self.place}
         lanes = restore(self.network, groups["lanes"], **dense) if groups["lanes"] else None
+        state = State(prior, lanes, **{name: saved[name] for name in SAVED})
+        self.reset_losses(state)
+        fits = (lanes.lanes if lanes else 0) == len(state.active) and (prior is not None) == self.config.needs_prior
         try:
             sums = [np.array(own, float) for own in saved["losses"]]
         except (TypeError, ValueError):
             sums = []
-        n = 0 if lanes is None else lanes.lanes
-        shapes = [(), (n,)] if n else [()]
-        fits = n == len(saved["active"]) and (prior is not None) == self.config.needs_prior
-        if not fits or [own.shape for own in sums] != shapes:  # anybody can compute a checksum
+        if not fits or [own.shape for own in sums] != [own.shape for own in state.losses]:  # checksums can be forged
             raise RunError(f"the checkpoint of {where} is not of this run", "train it again: --again")
-        losses = [self.backend.place(own, device=self.place["device"]) for own in sums]
-        return State(prior, lanes, losses=losses, **{name: saved[name] for name in SAVED})
+        state.losses = [self.backend.place(own, device=self.place["device"]) for own in sums]
+        return state
 
     def last_good_lane(self, lane: int, checkpoints: Iterable[tuple[Arrays, dict[str, Any]]]) -> Arrays:
         """The lane as the newest checkpoint has it in which all its numbers are finite; otherwise as it began."""

@@ -160,7 +160,7 @@ def test_tensorboard(data):
         ("--config missing.toml", "cannot read missing.toml"),
         ("--train-size 100000", "--train-size is 100000"),
         ("--options image=5", "give .channels, height, width."),
-        ("--options classes=2", "classes is 2, but the data have 3"),
+        ("--options classes=2", "cnn has 2 outputs, but the data have 3 classes"),
         ("--options strides=[]", "cannot be made with|strides"),
         ("--options strides=2", "cannot be made with|strides"),
         ("--options kernel=a", "cannot be made with|kernel"),

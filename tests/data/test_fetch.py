@@ -325,10 +325,10 @@ def test_sheets_of_the_package(layout: cifar.Layout, tmp_path: Path) -> None:
     assert cifar.dataset(layout, read).digest == layout.sha256
 
     damaged = {**members, "package/data_batch_2.png": members["package/data_batch_2.png"][:5000]}
-    with pytest.raises(fetch.SourceError, match="the package's files are not what they were"):
+    with pytest.raises(DataError, match="the package's files are not what they were"):
         fetch.read_sheets(layout, files.write_tar(tmp_path / "damaged.tgz", damaged))
     del members["package/data_batch_3.png"]
-    with pytest.raises(fetch.SourceError, match=r"the package has no data_batch_3.png"):
+    with pytest.raises(DataError, match=r"the package has no data_batch_3.png"):
         fetch.read_sheets(layout, files.write_tar(tmp_path / "fewer.tgz", members))
 
 
