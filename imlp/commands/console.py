@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from imlp.errors import FileError
+from imlp.files import check_new, check_path
 
 PICTURES = (".png", ".svg", ".pdf")
 OutsideNetwork: TypeAlias = Annotated[
@@ -57,6 +58,19 @@ def sizes(text: str, lengths: tuple[int, ...], example: str) -> tuple[int, ...]:
     if len(parts) not in lengths or not all(re.fullmatch("[0-9]{1,9}", part) for part in parts):
         raise typer.BadParameter(f"{text!r} is not of the form {example}")
     return tuple(map(int, parts))
+
+
+def output_file(given: Path | None, default: Path, *suffixes: str, force: bool) -> Path:
+    """Where to write: a file that is named and is not there already, or the default in a run's folder."""
+    from imlp.train.run_folder import refuse_links  # most commands need no runs
+
+    if suffixes:
+        check_suffix(given, *suffixes)
+    path = check_path(given or default)
+    check_new(given, force=force)
+    if given is None:
+        refuse_links([path])
+    return path
 
 
 def check_suffix(path: Path | None, *known: str) -> None:
