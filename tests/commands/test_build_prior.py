@@ -8,14 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import needs
 from scipy import sparse
 from typer.testing import CliRunner
 
 from imlp import reference
 from imlp.cli import app
 from imlp.kinds import KINDS, make
-from imlp.spec import Conv, Shared
+from imlp.spec import Conv
 
 ROOT = Path(__file__).parents[2]
 
@@ -89,31 +88,7 @@ def test_weights_from_a_file(tmp_path):
     result = run("--kind", "shared", *shape, "--weights", tmp_path / "w.npy", "--out", tmp_path / "m.npy")
     assert result.exit_code == 0, result.output
     np.testing.assert_array_equal(np.load(tmp_path / "m.npy"), np.kron(np.eye(2), weight))
-
-
-@pytest.mark.parametrize("file", ["w.pt", "w.safetensors", "all.pt", "all.safetensors:b", "all.pt:b"])
-def test_weights_from_torch_and_safetensors(file, tmp_path):
-    needs("accel")
-    import safetensors.torch
-    import torch
-
-    weight = torch.nn.Parameter(torch.randn(2, 3, dtype=torch.float64))
-    arrays = {"a": torch.zeros(2, 2), "b": weight, "c": torch.zeros(3)}
-    torch.save(weight, tmp_path / "w.pt")
-    torch.save(arrays, tmp_path / "all.pt")
-    safetensors.torch.save_file({"w": weight.detach()}, tmp_path / "w.safetensors")
-    safetensors.torch.save_file({name: own.detach() for name, own in arrays.items()}, tmp_path / "all.safetensors")
-    shape = ("--kind", "shared", "--rows", 2, "--in-features", 3, "--out-features", 2)
-    result = run(*shape, "--weights", tmp_path / file, "--out", tmp_path / "m.npy")
-    assert result.exit_code == 0, result.output
-    np.testing.assert_array_equal(np.load(tmp_path / "m.npy"), np.kron(np.eye(2), weight.detach().numpy()))
-    spec = Shared(2, 3, 2)
-    np.testing.assert_array_equal(reference.matrix(spec, weight, layout="dense"), np.load(tmp_path / "m.npy"))
-    result = run(*shape, "--weights", tmp_path / "all.pt:d")
-    check_refusal(result, "has no 'd'")
-    torch.save([weight, Path], tmp_path / "w.pt")  # an object: it is not unpickled
-    check_refusal(run(*shape, "--weights", tmp_path / "w.pt"), "not a plain .pt array")
-    check_refusal(run(*shape, "--weights", tmp_path / "w.txt"), "use .npy or .pt or .safetensors")
+    check_refusal(run("--kind", "shared", *shape, "--weights", tmp_path / "w.pt"), "use .npy")
 
 
 def test_alpha_mixes_with_a_dense_matrix(tmp_path):
