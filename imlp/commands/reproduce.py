@@ -3,6 +3,7 @@
 import dataclasses
 import shlex
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -66,7 +67,7 @@ def reproduce(
         raise ConfigError("no experiment is named", f"name one of {', '.join(experiments.names())}; see --list")
     every = settings.pop("every", None)
     given, cluster = _checked(settings), study.cluster
-    with Board(quiet=study.silent, arms=True) as board, exit_if_interrupted():
+    with closing(Board(quiet=study.silent, arms=True)) as board, exit_if_interrupted():
         if study.estimate:
             experiment, chosen = experiments.read_experiment(name), ""
             if budget == "overnight":

@@ -42,11 +42,8 @@ class Watch(Silent):
 
     def started(self, trainer: Trainer) -> None:
         state, config = trainer.state, trainer.config
-        self.epochs, self.steps = config.epochs, trainer.steps
-        done = state.epoch * trainer.steps + state.step
-        self.task = self.progress.add_task(
-            "", total=config.epochs * trainer.steps, completed=done, epoch=self._epoch(state.epoch), speed=0.0
-        )
+        total, done = config.epochs * trainer.steps, state.epoch * trainer.steps + state.step
+        self.task = self.progress.add_task("", total=total, completed=done, epoch=_epoch(trainer), speed=0.0)
         self.titles: dict[int | str, str] = {"prior": "prior"} if config.needs_prior else {}
         self.titles |= {k: lane.title for k, lane in enumerate(config.lanes)}
         self.wakes = {k: lane.wakes_after(config.epochs) for k, lane in enumerate(config.lanes)}
@@ -58,7 +55,7 @@ class Watch(Silent):
     def stepped(self, trainer: Trainer, images: int) -> None:
         self.images += images
         speed = self.images / max(1e-9, time.monotonic() - self.since)
-        self.progress.update(self.task, advance=1, epoch=self._epoch(trainer.state.epoch), speed=speed)
+        self.progress.update(self.task, advance=1, epoch=_epoch(trainer), speed=speed)
 
     def epoch_ended(self, trainer: Trainer, rows: list[Row], seconds: dict[str, float]) -> None:
         self.rows.append(rows)
@@ -69,11 +66,12 @@ class Watch(Silent):
         """Give the terminal back, whatever ended the run."""
         self.live.stop()
 
-    def _epoch(self, epoch: int) -> str:
-        return f"{min(epoch + 1, self.epochs)}/{self.epochs}"
-
     def _show(self) -> None:
         self.live.update(Group(accuracy_table(self.titles, self.rows[-EPOCHS_SHOWN:], self.wakes), self.progress))
+
+
+def _epoch(trainer: Trainer) -> str:
+    return f"{min(trainer.state.epoch + 1, trainer.config.epochs)}/{trainer.config.epochs}"
 
 
 class Lines(Silent):

@@ -1,5 +1,6 @@
 """`sweep`: one prior and many alphas for each seed, over many seeds."""
 
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -58,7 +59,7 @@ def sweep(
     lane = lane_settings(settings)
     listed, every = lane.pop("alpha", None) or [ALPHAS], lane.pop("every", None)
     base, cluster = config_of(config, settings), study.cluster
-    with Board(quiet=study.silent) as board, exit_if_interrupted():
+    with closing(Board(quiet=study.silent)) as board, exit_if_interrupted():
         if study.estimate:
             lanes = sweep_lanes(listed, every, lane)
             expected = cost.estimate_sweep(base, lanes, check_seeds(seeds), progress=board.progress)

@@ -44,7 +44,7 @@ class Line:
 class Board(Watcher):
     """Shows all runs of a study at once; `update` and `ended` may come from this process or from another machine.
 
-    Use: `with Board() as board: study.sweep(config, watcher=board)`
+    Use: `with closing(Board()) as board: study.sweep(config, watcher=board)`
     """
 
     def __init__(self, *, quiet: bool = False, arms: bool = False) -> None:
@@ -52,12 +52,6 @@ class Board(Watcher):
         self.open = ExitStack()  # the bar or the screen that is shown now
         self.tell: ProgressCallback | None = None
         self.lines: dict[str, Line] = {}
-
-    def __enter__(self) -> "Board":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def progress(self, what: str, done: int, total: int | None) -> None:
         if self.tell is None:
