@@ -119,9 +119,9 @@ def build_prior(
     sizes_of_kinds = {name for known_kind in kinds.KINDS.values() for name in known_kind.defaults}
     given = {name: value for name, value in locals().items() if name in sizes_of_kinds and value is not None}
     if options:
-        from imlp.commands.options import with_options  # the trainer, which nobody else here needs
+        from imlp.commands.options import named_values  # with the trainer, which nobody else here needs
 
-        given |= with_options({"options": options})["options"]
+        given |= named_values(options)
     spec = kinds.make(kind, **given)
     _check_size(spec)
     derivation = None

@@ -3,7 +3,7 @@
 import dataclasses
 import inspect
 import signal
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -171,8 +171,9 @@ def config_of(file: Path | None, settings: dict[str, Any]) -> Config:
 
 def with_options(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings of the command line as a file would have them: `--options` and `--coupling-options` as tables."""
-    tables = [name for name in ("options", "coupling_options") if name in settings]
-    return {**settings, **{name: dict(map(_named_value, settings[name])) for name in tables}}
+    return settings | {
+        name: named_values(settings[name]) for name in ("options", "coupling_options") if name in settings
+    }
 
 
 def lane_settings(settings: dict[str, Any]) -> dict[str, Any]:
@@ -180,16 +181,19 @@ def lane_settings(settings: dict[str, Any]) -> dict[str, Any]:
     return with_options({f.name: settings.pop(f.name) for f in dataclasses.fields(Lane) if f.name in settings})
 
 
-def _named_value(text: str) -> tuple[str, Any]:
-    """`residual=false` as a name and a value."""
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise ConfigError(f"--options {text!r:.60}", "write NAME=VALUE, for example residual=false")
-    if value == "null":
-        raise ConfigError(f"--options {name} is null", "leave it out, and the network takes its default")
-    try:
-        return name, parse_json(value)
-    except JSONDecodeError:
-        return name, value
-    except ValueError as error:
-        raise ConfigError(f"--options {name}: {error}", "give a value like the option's default") from error
+def named_values(given: Iterable[str] | None) -> dict[str, Any]:
+    """`residual=false` by name, as JSON where it is JSON, otherwise as text."""
+    found: dict[str, Any] = {}
+    for text in given or ():
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ConfigError(f"--options {text!r:.60}", "write NAME=VALUE, for example residual=false")
+        if value == "null":
+            raise ConfigError(f"--options {name} is null", "leave it out, and the network takes its default")
+        try:
+            found[name] = parse_json(value)
+        except JSONDecodeError:
+            found[name] = value
+        except ValueError as error:
+            raise ConfigError(f"--options {name}: {error}", "give a value like the option's default") from error
+    return found
