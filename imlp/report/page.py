@@ -23,23 +23,6 @@ from imlp.study.scores import constant_alpha
 QUESTION = "How much should a network know before it learns?"
 FEW = 4  # models that fit into one sentence
 VERDICTS = {"holds": "✓", "fails": "✗", "cannot tell": "?"}  # a mark beside the word, for those who see no colour
-CAPTIONS = {
-    "alpha": "Mean and standard deviation over seeds against alpha. The axis is logarithmic but for its first part, "
-    "which reaches 0.",
-    "epochs": "Mean over seeds by epoch, after the epoch's mixing; the band is one standard deviation.",
-    "knobs": "Mean and standard deviation over seeds. Locality moves W towards the prior's support, sharing moves what "
-    "lies there towards equal weights; at 0 and 0 stands the plain MLP, at 1 and 1 a layer of the prior's kind.",
-    "bias": "The bias meter after the last epoch: each bar is a layer's |W|². Shared is the part that is a structured "
-    "layer, local what else stands where one can be non-zero, outside the rest.",
-    "trials": "One point per trial: its last accuracy on the images held out. A cross was stopped early, the star is "
-    "the choice, the dashed line the prior. Alpha 0 stands left of the logarithmic axis.",
-}
-OVER = {
-    "alpha": "one alpha for all layers",
-    "alpha-per-layer": "one alpha per layer",
-    "schedule": "the kind of schedule and its alpha",
-    "settings": "the settings of a coupling that has no alpha",
-}
 
 
 @dataclass(frozen=True)
@@ -101,7 +84,7 @@ def render(
     loader = Environment(
         loader=PackageLoader("imlp.report", "."), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    loader.globals.update(drawn=drawn, svg=cache(svg), table=tables.get, CAPTIONS=CAPTIONS, OVER=OVER, MARKS=VERDICTS)
+    loader.globals.update(drawn=drawn, svg=cache(svg), table=tables.get, MARKS=VERDICTS)
     loader.globals.update(picture=picture, photo=photo, data_uri=data_uri, valley=valley, duration=duration)
     loader.filters.update(counted=counted, verdicts=verdicts, often=often)
     lead = lead_arm(arms)
