@@ -2,6 +2,8 @@
 
 import os
 from dataclasses import asdict
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,12 +12,11 @@ import typer
 from scipy import sparse
 
 from imlp import init, kinds, reference
-from imlp.commands.console import PICTURES, Force, check_suffix, print_facts, print_json, sizes
+from imlp.commands.console import PICTURES, Force, check_suffix, in_panel, print_facts, print_json, sizes
 from imlp.commands.console import out as console
 from imlp.commands.progress import watched
-from imlp.errors import AlphaError, FileError, SpecError, known
+from imlp.errors import AlphaError, FileError, SpecError
 from imlp.files import check_new, open_regular, reason, shown, write_whole
-from imlp.plugins import is_outside
 from imlp.spec import Spec, Window
 
 if TYPE_CHECKING:
@@ -26,28 +27,18 @@ LONGEST_KERNEL = 100_000  # pixels along one side
 LARGEST_DENSE = 4 * 2**30  # bytes; a larger full matrix is refused without trying
 
 
-def _kind(name: str) -> str:
-    return name if is_outside(name) else known(name, kinds.KINDS, "kind")
-
-
-def _image(text: str) -> tuple[int, ...]:
-    return sizes(text, (3,), "CHANNELSxHEIGHTxWIDTH, for example 3x32x32")
+_image = sizes((3,), "CHANNELSxHEIGHTxWIDTH, for example 3x32x32")
+_entry = sizes((1, 2), "ROW or ROW,COLUMN, for example 12 or 12,7")
 
 
 def _pair(text: str) -> tuple[int, ...]:
-    values = sizes(text, (1, 2), "N or VERTICALxHORIZONTAL, for example 3 or 3x5")
+    values = sizes((1, 2), "N or VERTICALxHORIZONTAL, for example 3 or 3x5")(text)
     return values * 2 if len(values) == 1 else values
 
 
-def _entry(text: str) -> tuple[int, ...]:
-    return sizes(text, (1, 2), "ROW or ROW,COLUMN, for example 12 or 12,7")
-
-
-def _option(help: str, panel: str, *names: str, **more: Any) -> Any:
-    return typer.Option(*names, help=help, rich_help_panel=panel, show_default=False, **more)
-
-
-CONV, MIXER, RESULT = "Geometry: convolution and local", "Geometry: parts of an MLP-Mixer", "Result"
+_conv = partial(in_panel("Geometry: convolution and local"), show_default=False)
+_mixer = partial(in_panel("Geometry: parts of an MLP-Mixer"), show_default=False)
+_result = partial(in_panel("Result"), show_default=False)
 
 
 def build_prior(
@@ -55,7 +46,6 @@ def build_prior(
         str,
         typer.Option(
             help=f"Which structured layer to write as a matrix: {', '.join(kinds.KINDS)}; or your own, FILE.py:Class.",
-            callback=_kind,
             metavar="KIND",
         ),
     ] = "conv",
@@ -65,24 +55,22 @@ def build_prior(
     ] = None,
     image: Annotated[
         Any,
-        _option(
-            "Input image (conv, local, patchify, patch-embed). Default 3x32x32.", CONV, parser=_image, metavar="CxHxW"
-        ),
+        _conv("Input image (conv, local, patchify, patch-embed). Default 3x32x32.", parser=_image, metavar="CxHxW"),
     ] = None,
-    out_channels: Annotated[int | None, _option("Output channels. Default 1.", CONV)] = None,
-    kernel: Annotated[Any, _option("Kernel size. Default 3.", CONV, parser=_pair, metavar="N|VxH")] = None,
-    stride: Annotated[Any, _option("Stride. Default 1.", CONV, parser=_pair, metavar="N|VxH")] = None,
-    padding: Annotated[Any, _option("Zero padding. Default 1.", CONV, parser=_pair, metavar="N|VxH")] = None,
-    dilation: Annotated[Any, _option("Dilation. Default 1.", CONV, parser=_pair, metavar="N|VxH")] = None,
-    groups: Annotated[int | None, _option("Groups of channels. Default 1.", CONV)] = None,
-    patch: Annotated[int | None, _option("Patch size (patchify, patch-embed). Default 8.", MIXER)] = None,
-    patches: Annotated[int | None, _option("Number of patches (the mixing kinds). Default 16.", MIXER)] = None,
-    dim: Annotated[int | None, _option("Channels of a patch (patch-embed, mixing). Default 128.", MIXER)] = None,
-    hidden: Annotated[int | None, _option("Width between two mixing layers. Default: no expansion.", MIXER)] = None,
-    rows: Annotated[int | None, _option("Rows of the matrix (transpose, shared). Default 16.", MIXER)] = None,
-    cols: Annotated[int | None, _option("Columns of the matrix (transpose). Default 128.", MIXER)] = None,
-    in_features: Annotated[int | None, _option("Inputs of the small layer (shared). Default 128.", MIXER)] = None,
-    out_features: Annotated[int | None, _option("Outputs of the small layer (shared). Default 128.", MIXER)] = None,
+    out_channels: Annotated[int | None, _conv("Output channels. Default 1.")] = None,
+    kernel: Annotated[Any, _conv("Kernel size. Default 3.", parser=_pair, metavar="N|VxH")] = None,
+    stride: Annotated[Any, _conv("Stride. Default 1.", parser=_pair, metavar="N|VxH")] = None,
+    padding: Annotated[Any, _conv("Zero padding. Default 1.", parser=_pair, metavar="N|VxH")] = None,
+    dilation: Annotated[Any, _conv("Dilation. Default 1.", parser=_pair, metavar="N|VxH")] = None,
+    groups: Annotated[int | None, _conv("Groups of channels. Default 1.")] = None,
+    patch: Annotated[int | None, _mixer("Patch size (patchify, patch-embed). Default 8.")] = None,
+    patches: Annotated[int | None, _mixer("Number of patches (the mixing kinds). Default 16.")] = None,
+    dim: Annotated[int | None, _mixer("Channels of a patch (patch-embed, mixing). Default 128.")] = None,
+    hidden: Annotated[int | None, _mixer("Width between two mixing layers. Default: no expansion.")] = None,
+    rows: Annotated[int | None, _mixer("Rows of the matrix (transpose, shared). Default 16.")] = None,
+    cols: Annotated[int | None, _mixer("Columns of the matrix (transpose). Default 128.")] = None,
+    in_features: Annotated[int | None, _mixer("Inputs of the small layer (shared). Default 128.")] = None,
+    out_features: Annotated[int | None, _mixer("Outputs of the small layer (shared). Default 128.")] = None,
     seed: Annotated[int, typer.Option(help="Draws the weight, and the dense W that --alpha mixes with.", min=0)] = 0,
     weights: Annotated[
         Path | None,
@@ -92,20 +80,18 @@ def build_prior(
         float, typer.Option(help="Write (1 - alpha) W + alpha W_P for a random dense W; 1 is W_P itself.")
     ] = 1.0,
     out: Annotated[
-        Path | None, _option("Write the matrix: .npz for scipy.sparse.load_npz, .npy for a full array.", RESULT)
+        Path | None, _result("Write the matrix: .npz for scipy.sparse.load_npz, .npy for a full array.")
     ] = None,
     explain_entry: Annotated[
-        bool, _option("Derive one entry: what it connects, with the numbers filled in.", RESULT, "--explain")
+        bool, _result("Derive one entry: what it connects, with the numbers filled in.", "--explain")
     ] = False,
     entry_given: Annotated[
         Any,
-        _option(
-            "Which entry. Default: one of the middle row.", RESULT, "--entry", parser=_entry, metavar="ROW[,COLUMN]"
-        ),
+        _result("Which entry. Default: one of the middle row.", "--entry", parser=_entry, metavar="ROW[,COLUMN]"),
     ] = None,
     force: Force = False,
-    plot: Annotated[Path | None, _option("Draw the matrix: .png, .svg or .pdf.", RESULT)] = None,
-    json: Annotated[bool, _option("Print the facts as JSON.", RESULT, "--json")] = False,
+    plot: Annotated[Path | None, _result("Draw the matrix: .png, .svg or .pdf.")] = None,
+    json: Annotated[bool, _result("Print the facts as JSON.", "--json")] = False,
 ) -> None:
     """Build W_P, the matrix of a structured layer. The default geometry is the paper's.
 
@@ -198,10 +184,9 @@ def _check_size(spec: Spec) -> None:
     taps = max(spec.kernels) if isinstance(spec, Window) else 0
     if taps > LONGEST_KERNEL:
         raise SpecError(f"the kernel spans {taps:,} pixels", f"use at most {LONGEST_KERNEL:,}")
-    for what, number in (("rows", spec.matrix_shape[0]), ("columns", spec.matrix_shape[1])):
-        if number > MOST_ENTRIES:
-            raise SpecError(f"the matrix would have {number:,} {what}", remedy)
-    for what, count in (("weights", spec.n_parameters), ("non-zeros", spec.nnz)):
+    sides = zip(("rows", "columns"), spec.matrix_shape, strict=True)
+    counts = ((what, getattr(spec, name)) for what, name in (("weights", "n_parameters"), ("non-zeros", "nnz")))
+    for what, count in chain(sides, counts):  # to count the last ones, the others must be small
         if count > MOST_ENTRIES:
             raise SpecError(f"the matrix would have {count:,} {what}", remedy)
 

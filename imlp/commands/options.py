@@ -13,7 +13,7 @@ from typing import Annotated, Any, Optional, get_args, get_origin
 
 import typer
 
-from imlp.commands.console import err, out, print_json
+from imlp.commands.console import err, in_panel, out, print_json
 from imlp.couplings.setting import TRAINING, shown_default
 from imlp.data import NAMES
 from imlp.errors import ConfigError
@@ -26,15 +26,6 @@ from imlp.train.run_folder import RunFolder
 
 ENGINES = ("local", "ray")
 RECIPE_HELP = "Settings for training, from the package: paper, or bachmann (Scaling MLPs). Other options win over it."
-
-
-def in_panel(panel: str) -> Callable[..., Any]:
-    """`typer.Option` for one panel of a help text, with the help first."""
-
-    def option(help: str, *names: str, **more: Any) -> Any:
-        return typer.Option(*names, help=help, rich_help_panel=panel, **more)
-
-    return option
 
 
 _output, _engine = in_panel("Output"), partial(in_panel("Engine"), show_default=False)

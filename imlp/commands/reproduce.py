@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from imlp.commands.console import out, print_json, table
-from imlp.commands.options import Study, exit_if_interrupted, in_panel, settings_as_options, with_options
+from imlp.commands.console import in_panel, out, print_json, table
+from imlp.commands.options import Study, exit_if_interrupted, settings_as_options, with_options
 from imlp.commands.progress import watched
 from imlp.commands.sweep_display import Board, print_estimate
 from imlp.errors import ConfigError, program

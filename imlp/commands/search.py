@@ -4,12 +4,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
 
-from imlp.commands.console import out, print_json, table
+from imlp.commands.console import in_panel, out, print_json, table
 from imlp.commands.options import (
     Study,
     config_of,
     exit_if_interrupted,
-    in_panel,
     lane_settings,
     print_choices,
     settings_as_options,

@@ -7,12 +7,11 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from imlp.commands.console import err, out, print_json, table
+from imlp.commands.console import err, in_panel, out, print_json, table
 from imlp.commands.options import (
     Study,
     config_of,
     exit_if_interrupted,
-    in_panel,
     lane_settings,
     print_choices,
     settings_as_options,

@@ -9,8 +9,8 @@ import typer
 
 from imlp.backend import backend as get_backend
 from imlp.commands import run_display as display
-from imlp.commands.console import err, out, print_facts, print_json
-from imlp.commands.options import Output, config_of, exit_if_interrupted, in_panel, print_choices, settings_as_options
+from imlp.commands.console import err, in_panel, out, print_facts, print_json
+from imlp.commands.options import Output, config_of, exit_if_interrupted, print_choices, settings_as_options
 from imlp.commands.progress import watched
 from imlp.errors import ConfigError, install_hint, program
 from imlp.files import check_path
