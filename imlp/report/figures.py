@@ -35,10 +35,8 @@ def _style() -> AbstractContextManager[None]:
 
 def of_arm(arm: ArmData) -> dict[str, Figure]:
     """All figures of an arm by name, the one to show first first; those that have nothing to show are left out."""
-    found: dict[str, Figure] = {}
     with _style():
-        if any(model.epochs for model in arm.models):
-            found["epochs"] = by_epoch(arm)
+        found = {"epochs": by_epoch(arm)} if any(model.epochs for model in arm.models) else {}
         if any(series.scores for series in arm.series):
             alpha = {"alpha": against_alpha(arm)}
             found = alpha | found if arm.has_curve else found | alpha
