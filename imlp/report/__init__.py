@@ -68,16 +68,17 @@ def make(
         own = [arm for arm in arms if any(run.folder.absolute().is_relative_to(folder) for run in arm.arm.runs)]
         searches.append(SearchData(f"search{n}", folder, outcome, own))
     drawn: dict[str, dict[str, Figure]] = {}
-    for n, shown in enumerate((*arms, *searches)):
-        progress("drawing figures", n, len(arms) + len(searches))
+    parts: list[gather.ArmData | SearchData] = [*arms, *searches]
+    for n, shown in enumerate(parts):
+        progress("drawing figures", n, len(parts))
         drawn[shown.id] = figures.of_search(shown) if isinstance(shown, SearchData) else figures.of_arm(shown)
     written = [table for arm in arms for table in tables.of_arm(arm)]
     written += [table for search in searches for table in tables.of_search(search)]
     written += [tables.beside_paper(f"experiment{n}-beside-paper", own) for n, own in enumerate(outcomes, start=1)]
     by_name = {table.id: table for table in written}
-    parts = page.sections(arms, outcomes, searches)
+    sections = page.sections(arms, outcomes, searches)
     name = " and ".join(folder.resolve().name for folder in folders)
-    text = page.render(parts, arms, drawn, by_name, f"{name}: {counted(len(parts), 'set')} of runs", beside or {})
+    text = page.render(sections, arms, drawn, by_name, f"{name}: {counted(len(sections), 'set')} of runs", beside or {})
     return Report(text, {f"{id}-{kind}": figure for id, of in drawn.items() for kind, figure in of.items()}, by_name)
 
 
