@@ -15,7 +15,7 @@ from imlp import init, kinds, reference
 from imlp.commands.console import PICTURES, Force, check_suffix, in_panel, print_facts, print_json, sizes
 from imlp.commands.console import out as console
 from imlp.commands.progress import watched
-from imlp.errors import AlphaError, FileError, SpecError
+from imlp.errors import FileError, SpecError
 from imlp.files import check_new, open_regular, reason, shown, write_whole
 from imlp.spec import Spec, Window
 
@@ -71,14 +71,11 @@ def build_prior(
     cols: Annotated[int | None, _mixer("Columns of the matrix (transpose). Default 128.")] = None,
     in_features: Annotated[int | None, _mixer("Inputs of the small layer (shared). Default 128.")] = None,
     out_features: Annotated[int | None, _mixer("Outputs of the small layer (shared). Default 128.")] = None,
-    seed: Annotated[int, typer.Option(help="Draws the weight, and the dense W that --alpha mixes with.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Draws the weight.", min=0)] = 0,
     weights: Annotated[
         Path | None,
         typer.Option(help="Take the small layer's weight from this file (.npy).", show_default=False),
     ] = None,
-    alpha: Annotated[
-        float, typer.Option(help="Write (1 - alpha) W + alpha W_P for a random dense W; 1 is W_P itself.")
-    ] = 1.0,
     out: Annotated[
         Path | None, _result("Write the matrix: .npz for scipy.sparse.load_npz, .npy for a full array.")
     ] = None,
@@ -110,32 +107,26 @@ def build_prior(
         given |= named_values(options)
     spec = kinds.make(kind, **given)
     _check_size(spec)
-    derivation = None
+    derivation, value = None, 0.0
     if explain_entry or entry_given:
         from imlp.look.explain import entry, explain
 
         place = entry_given or ()
         derivation = explain(spec, *(place if len(place) == 2 else entry(spec, *place)))
-    if not 0 <= alpha <= 1:
-        raise AlphaError(f"--alpha is {alpha:g}", "give a number from 0 (plain MLP) to 1 (the prior)")
-    if alpha < 1:
-        _check_dense_size(spec, "leave out --alpha: W_P itself is sparse")
     check_suffix(out, ".npz", ".npy")
     check_suffix(plot, *PICTURES)
     check_new(out, plot, force=force)
-    if out is not None and out.suffix == ".npy":
-        _check_dense_size(spec, "write .npz instead, which stores only the non-zero entries")
+    m_out, m_in = spec.matrix_shape
+    if out is not None and out.suffix == ".npy" and 8 * m_out * m_in > LARGEST_DENSE:
+        problem = f"a full matrix of {m_out:,} x {m_in:,} takes {8 * m_out * m_in / 2**30:,.0f} GiB"
+        raise FileError(problem, "write .npz instead, which stores only the non-zero entries")
 
     equation, meaning = kinds.find(kind).equation, kinds.find(kind).meaning
-    title = equation if alpha == 1 else f"(1 - alpha) W + alpha W_P, alpha = {alpha:g}, {equation}"
     with watched(quiet=json) as progress:
         files = (out is not None) + (plot is not None)
         progress("building", 0, 1 + files)
         weight, source = _weight(spec, weights, seed)
-        w_p = matrix = reference.matrix(spec, weight)
-        if alpha < 1:
-            dense = init.dense_weight(spec, rng=np.random.default_rng([seed, 1]))
-            matrix = sparse.csr_array(reference.interpolate(dense, spec, weight, alpha))
+        matrix = reference.matrix(spec, weight)
         if out is not None:
             progress("writing", 1, 1 + files)
             with write_whole(out) as file:
@@ -144,15 +135,13 @@ def build_prior(
             progress("drawing", files, 1 + files)
             from imlp.look import plot as drawing  # matplotlib takes a second to import
 
-            drawing.save(drawing.matrix_figure(matrix, spec, title), plot)
+            drawing.save(drawing.matrix_figure(matrix, spec, equation), plot)
 
-    m_out, m_in = spec.matrix_shape
     facts: dict[str, Any] = {
         "kind": kind,
-        "equation": title,
+        "equation": equation,
         "spec": str(spec),
         "geometry": asdict(spec),
-        "alpha": alpha,
         "shape": [m_out, m_in],
         "nnz": int(matrix.nnz),
         "density": matrix.nnz / (m_out * m_in),
@@ -161,7 +150,8 @@ def build_prior(
         "weight": source,
     }
     if derivation is not None:
-        facts["entry"] = {**asdict(derivation), "value": float(matrix[derivation.i, derivation.j])}
+        value = float(matrix[derivation.i, derivation.j])
+        facts["entry"] = {**asdict(derivation), "value": value}
     if json:
         print_json({**facts, "out": out and str(out), "plot": plot and str(plot)})
         return
@@ -172,10 +162,7 @@ def build_prior(
     if plot is not None:
         console.print(f"drawn: {plot}", soft_wrap=True)
     if derivation is not None:
-        _print_derivation(derivation, spec, equation, float(w_p[derivation.i, derivation.j]))
-        if alpha < 1:
-            mixed = f"(1 - alpha) W + alpha W_P = {facts['entry']['value']:.6g}"
-            console.print(f"with alpha = {alpha:g}, and W drawn at random: {mixed}", soft_wrap=True)
+        _print_derivation(derivation, spec, equation, value)
 
 
 def _check_size(spec: Spec) -> None:
@@ -189,12 +176,6 @@ def _check_size(spec: Spec) -> None:
     for what, count in chain(sides, counts):  # to count the last ones, the others must be small
         if count > MOST_ENTRIES:
             raise SpecError(f"the matrix would have {count:,} {what}", remedy)
-
-
-def _check_dense_size(spec: Spec, remedy: str) -> None:
-    m_out, m_in = spec.matrix_shape
-    if 8 * m_out * m_in > LARGEST_DENSE:
-        raise FileError(f"a full matrix of {m_out:,} x {m_in:,} takes {8 * m_out * m_in / 2**30:,.0f} GiB", remedy)
 
 
 def _weight(spec: Spec, file: Path | None, seed: int) -> tuple[np.ndarray | None, str]:

@@ -91,13 +91,6 @@ def test_weights_from_a_file(tmp_path):
     check_refusal(run("--kind", "shared", *shape, "--weights", tmp_path / "w.pt"), "use .npy")
 
 
-def test_alpha_mixes_with_a_dense_matrix(tmp_path):
-    for alpha in (0, 0.25, 1):
-        assert run("--image", "1x4x4", "--alpha", alpha, "--out", tmp_path / f"{alpha}.npy").exit_code == 0
-    w, mixed, w_p = (np.load(tmp_path / f"{alpha}.npy") for alpha in (0, 0.25, 1))
-    np.testing.assert_allclose(mixed, 0.75 * w + 0.25 * w_p)
-
-
 @pytest.mark.parametrize("entry", [None, "0,0", "7"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_entry_is_explained(kind, entry, tmp_path):
@@ -116,12 +109,6 @@ def test_an_entry_is_explained(kind, entry, tmp_path):
         assert f" = {value:.6g}\n" in shown
     for step in found["steps"]:
         assert f"{step['name']} = {step['formula']} = {step['numbers']} = {step['value']}" in shown
-
-
-def test_an_explained_entry_of_a_mixture():
-    shown = run("--image", "1x4x4", "--alpha", "0.5", "--entry", "0,15").stdout
-    assert "entry (0, 15) = 0, for a = 4 is not a row of the kernel" in shown
-    assert "with alpha = 0.5, and W drawn at random" in shown
 
 
 class Harmful:
@@ -172,8 +159,6 @@ def test_a_weight_file_that_will_not_do(name, message, tmp_path):
     [
         ("--kind patchify --patch 5", "patch 5 does not divide the height 32; use one of 1, 2, 4, 8, 16, 32"),
         ("--kernel 40", "use a kernel that spans at most 34"),
-        ("--alpha 2", "give a number from 0 (plain MLP) to 1 (the prior)"),
-        ("--alpha nan", "give a number from 0"),
         ("--out m.txt", "use .npz or .npy"),
         ("--plot m.gif", "use .png or .svg or .pdf"),
         ("--out missing/m.npz", "choose a folder that exists"),
@@ -182,7 +167,6 @@ def test_a_weight_file_that_will_not_do(name, message, tmp_path):
         ("--kind patchify --explain --entry 3072", "the matrix has no row 3072; give a row from 0 to 3071"),
         ("--kind patchify --entry 0,3072", "the matrix has no column 3072; give a column from 0 to 3071"),
         ("--kind transpose --rows 100000 --cols 100000", "choose a geometry with at most"),
-        ("--image 3x224x224 --out-channels 16 --alpha 0.5", "leave out --alpha"),
         ("--image 3x224x224 --out-channels 16 --out m.npy", "write .npz instead"),
     ],
 )
