@@ -107,17 +107,10 @@ def _check_argument(argument: str, before: str) -> None:
     if not is_text(argument):
         raise ConfigError(f"{argument!a:.60} is not UTF-8", "rename what it names")
     given = value if equals and name.startswith("--") else argument if before.startswith("--") else ""
-    if _is_number(given) and not (given.isascii() and "_" not in given):
+    if re.fullmatch(r"[+-]?[\d._]+([eE][+-]?[\d_]+)?", given) and re.search(
+        "_|[^!-~]", given
+    ):  # as Python reads numbers
         raise ConfigError(f"{given!a:.60} is no plain number", "use the digits 0 to 9; a file of that name is ./NAME")
-
-
-def _is_number(text: str) -> bool:
-    """Whether Python would read it as a number: it takes digits of all scripts, and `1_0` for 10."""
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _check_environment() -> None:

@@ -1,9 +1,9 @@
 """`build-prior`: the dense form of one structured layer, printed, saved and drawn."""
 
 import os
-from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,47 +11,34 @@ import numpy as np
 import typer
 from scipy import sparse
 
-from imlp import checks, init, kinds, reference
-from imlp.backend import backend as get_backend
-from imlp.commands.console import PICTURES, Force, check_suffix, print_facts, print_json, sizes
+from imlp import init, kinds, reference
+from imlp.commands.console import PICTURES, Force, check_suffix, in_panel, print_facts, print_json, sizes
 from imlp.commands.console import out as console
 from imlp.commands.progress import watched
-from imlp.errors import AlphaError, ArrayError, FileError, SpecError, did_you_mean, known
+from imlp.errors import FileError, SpecError
 from imlp.files import check_new, open_regular, reason, shown, write_whole
-from imlp.plugins import is_outside
-from imlp.spec import Shape, Spec, Window
+from imlp.spec import Spec, Window
 
 if TYPE_CHECKING:
     from imlp.look.explain import Derivation
 
 MOST_ENTRIES = 100_000_000  # non-zeros; building them takes some 50 bytes each
 LONGEST_KERNEL = 100_000  # pixels along one side
-WEIGHTS = {".npy": "with numpy.save", ".pt": "with torch.save", ".safetensors": "with safetensors"}
 LARGEST_DENSE = 4 * 2**30  # bytes; a larger full matrix is refused without trying
 
 
-def _kind(name: str) -> str:
-    return name if is_outside(name) else known(name, kinds.KINDS, "kind")
-
-
-def _image(text: str) -> tuple[int, ...]:
-    return sizes(text, (3,), "CHANNELSxHEIGHTxWIDTH, for example 3x32x32")
+_image = sizes((3,), "CHANNELSxHEIGHTxWIDTH, for example 3x32x32")
+_entry = sizes((1, 2), "ROW or ROW,COLUMN, for example 12 or 12,7")
 
 
 def _pair(text: str) -> tuple[int, ...]:
-    values = sizes(text, (1, 2), "N or VERTICALxHORIZONTAL, for example 3 or 3x5")
+    values = sizes((1, 2), "N or VERTICALxHORIZONTAL, for example 3 or 3x5")(text)
     return values * 2 if len(values) == 1 else values
 
 
-def _entry(text: str) -> tuple[int, ...]:
-    return sizes(text, (1, 2), "ROW or ROW,COLUMN, for example 12 or 12,7")
-
-
-def _option(help: str, panel: str, *names: str, **more: Any) -> Any:
-    return typer.Option(*names, help=help, rich_help_panel=panel, show_default=False, **more)
-
-
-CONV, MIXER, RESULT = "Geometry: convolution and local", "Geometry: parts of an MLP-Mixer", "Result"
+_conv = partial(in_panel("Geometry: convolution and local"), show_default=False)
+_mixer = partial(in_panel("Geometry: parts of an MLP-Mixer"), show_default=False)
+_result = partial(in_panel("Result"), show_default=False)
 
 
 def build_prior(
@@ -59,7 +46,6 @@ def build_prior(
         str,
         typer.Option(
             help=f"Which structured layer to write as a matrix: {', '.join(kinds.KINDS)}; or your own, FILE.py:Class.",
-            callback=_kind,
             metavar="KIND",
         ),
     ] = "conv",
@@ -69,50 +55,40 @@ def build_prior(
     ] = None,
     image: Annotated[
         Any,
-        _option(
-            "Input image (conv, local, patchify, patch-embed). Default 3x32x32.", CONV, parser=_image, metavar="CxHxW"
-        ),
+        _conv("Input image (conv, local, patchify, patch-embed). Default 3x32x32.", parser=_image, metavar="CxHxW"),
     ] = None,
-    out_channels: Annotated[int | None, _option("Output channels. Default 1.", CONV)] = None,
-    kernel: Annotated[Any, _option("Kernel size. Default 3.", CONV, parser=_pair, metavar="N|VxH")] = None,
-    stride: Annotated[Any, _option("Stride. Default 1.", CONV, parser=_pair, metavar="N|VxH")] = None,
-    padding: Annotated[Any, _option("Zero padding. Default 1.", CONV, parser=_pair, metavar="N|VxH")] = None,
-    dilation: Annotated[Any, _option("Dilation. Default 1.", CONV, parser=_pair, metavar="N|VxH")] = None,
-    groups: Annotated[int | None, _option("Groups of channels. Default 1.", CONV)] = None,
-    patch: Annotated[int | None, _option("Patch size (patchify, patch-embed). Default 8.", MIXER)] = None,
-    patches: Annotated[int | None, _option("Number of patches (the mixing kinds). Default 16.", MIXER)] = None,
-    dim: Annotated[int | None, _option("Channels of a patch (patch-embed, mixing). Default 128.", MIXER)] = None,
-    hidden: Annotated[int | None, _option("Width between two mixing layers. Default: no expansion.", MIXER)] = None,
-    rows: Annotated[int | None, _option("Rows of the matrix (transpose, shared). Default 16.", MIXER)] = None,
-    cols: Annotated[int | None, _option("Columns of the matrix (transpose). Default 128.", MIXER)] = None,
-    in_features: Annotated[int | None, _option("Inputs of the small layer (shared). Default 128.", MIXER)] = None,
-    out_features: Annotated[int | None, _option("Outputs of the small layer (shared). Default 128.", MIXER)] = None,
-    seed: Annotated[int, typer.Option(help="Draws the weight, and the dense W that --alpha mixes with.", min=0)] = 0,
+    out_channels: Annotated[int | None, _conv("Output channels. Default 1.")] = None,
+    kernel: Annotated[Any, _conv("Kernel size. Default 3.", parser=_pair, metavar="N|VxH")] = None,
+    stride: Annotated[Any, _conv("Stride. Default 1.", parser=_pair, metavar="N|VxH")] = None,
+    padding: Annotated[Any, _conv("Zero padding. Default 1.", parser=_pair, metavar="N|VxH")] = None,
+    dilation: Annotated[Any, _conv("Dilation. Default 1.", parser=_pair, metavar="N|VxH")] = None,
+    groups: Annotated[int | None, _conv("Groups of channels. Default 1.")] = None,
+    patch: Annotated[int | None, _mixer("Patch size (patchify, patch-embed). Default 8.")] = None,
+    patches: Annotated[int | None, _mixer("Number of patches (the mixing kinds). Default 16.")] = None,
+    dim: Annotated[int | None, _mixer("Channels of a patch (patch-embed, mixing). Default 128.")] = None,
+    hidden: Annotated[int | None, _mixer("Width between two mixing layers. Default: no expansion.")] = None,
+    rows: Annotated[int | None, _mixer("Rows of the matrix (transpose, shared). Default 16.")] = None,
+    cols: Annotated[int | None, _mixer("Columns of the matrix (transpose). Default 128.")] = None,
+    in_features: Annotated[int | None, _mixer("Inputs of the small layer (shared). Default 128.")] = None,
+    out_features: Annotated[int | None, _mixer("Outputs of the small layer (shared). Default 128.")] = None,
+    seed: Annotated[int, typer.Option(help="Draws the weight.", min=0)] = 0,
     weights: Annotated[
         Path | None,
-        typer.Option(
-            help="Take the small layer's weight from this file: .npy, .pt or .safetensors (FILE:NAME).",
-            show_default=False,
-        ),
+        typer.Option(help="Take the small layer's weight from this file (.npy).", show_default=False),
     ] = None,
-    alpha: Annotated[
-        float, typer.Option(help="Write (1 - alpha) W + alpha W_P for a random dense W; 1 is W_P itself.")
-    ] = 1.0,
     out: Annotated[
-        Path | None, _option("Write the matrix: .npz for scipy.sparse.load_npz, .npy for a full array.", RESULT)
+        Path | None, _result("Write the matrix: .npz for scipy.sparse.load_npz, .npy for a full array.")
     ] = None,
     explain_entry: Annotated[
-        bool, _option("Derive one entry: what it connects, with the numbers filled in.", RESULT, "--explain")
+        bool, _result("Derive one entry: what it connects, with the numbers filled in.", "--explain")
     ] = False,
     entry_given: Annotated[
         Any,
-        _option(
-            "Which entry. Default: one of the middle row.", RESULT, "--entry", parser=_entry, metavar="ROW[,COLUMN]"
-        ),
+        _result("Which entry. Default: one of the middle row.", "--entry", parser=_entry, metavar="ROW[,COLUMN]"),
     ] = None,
     force: Force = False,
-    plot: Annotated[Path | None, _option("Draw the matrix: .png, .svg or .pdf.", RESULT)] = None,
-    json: Annotated[bool, _option("Print the facts as JSON.", RESULT, "--json")] = False,
+    plot: Annotated[Path | None, _result("Draw the matrix: .png, .svg or .pdf.")] = None,
+    json: Annotated[bool, _result("Print the facts as JSON.", "--json")] = False,
 ) -> None:
     """Build W_P, the matrix of a structured layer. The default geometry is the paper's.
 
@@ -126,49 +102,67 @@ def build_prior(
     sizes_of_kinds = {name for known_kind in kinds.KINDS.values() for name in known_kind.defaults}
     given = {name: value for name, value in locals().items() if name in sizes_of_kinds and value is not None}
     if options:
-        from imlp.commands.options import with_options  # the trainer, which nobody else here needs
+        from imlp.commands.options import named_values  # with the trainer, which nobody else here needs
 
-        given |= with_options({"options": options})["options"]
+        given |= named_values(options)
     spec = kinds.make(kind, **given)
     _check_size(spec)
-    derivation = _derive(spec, entry_given) if explain_entry or entry_given else None
-    _check_alpha(alpha, spec)
+    derivation, value = None, 0.0
+    if explain_entry or entry_given:
+        from imlp.look.explain import entry, explain
+
+        place = entry_given or ()
+        derivation = explain(spec, *(place if len(place) == 2 else entry(spec, *place)))
     check_suffix(out, ".npz", ".npy")
     check_suffix(plot, *PICTURES)
     check_new(out, plot, force=force)
-    if out is not None and out.suffix == ".npy":
-        _check_dense_size(spec, "write .npz instead, which stores only the non-zero entries")
+    m_out, m_in = spec.matrix_shape
+    if out is not None and out.suffix == ".npy" and 8 * m_out * m_in > LARGEST_DENSE:
+        problem = f"a full matrix of {m_out:,} x {m_in:,} takes {8 * m_out * m_in / 2**30:,.0f} GiB"
+        raise FileError(problem, "write .npz instead, which stores only the non-zero entries")
 
+    equation, meaning = kinds.find(kind).equation, kinds.find(kind).meaning
     with watched(quiet=json) as progress:
         files = (out is not None) + (plot is not None)
         progress("building", 0, 1 + files)
         weight, source = _weight(spec, weights, seed)
-        w_p = matrix = reference.matrix(spec, weight)
-        if alpha < 1:
-            dense = init.dense_weight(spec, rng=np.random.default_rng([seed, 1]))
-            matrix = sparse.csr_array(reference.interpolate(dense, spec, weight, alpha))
+        matrix = reference.matrix(spec, weight)
         if out is not None:
             progress("writing", 1, 1 + files)
-            _save(matrix, out)
+            with write_whole(out) as file:
+                sparse.save_npz(file, matrix) if out.suffix == ".npz" else np.save(file, matrix.toarray())
         if plot is not None:
             progress("drawing", files, 1 + files)
             from imlp.look import plot as drawing  # matplotlib takes a second to import
 
-            drawing.save(drawing.matrix_figure(matrix, spec, _title(kind, alpha)), plot)
+            drawing.save(drawing.matrix_figure(matrix, spec, equation), plot)
 
-    facts = _facts(kind, spec, alpha, source, matrix)
+    facts: dict[str, Any] = {
+        "kind": kind,
+        "equation": equation,
+        "spec": str(spec),
+        "geometry": asdict(spec),
+        "shape": [m_out, m_in],
+        "nnz": int(matrix.nnz),
+        "density": matrix.nnz / (m_out * m_in),
+        "n_parameters": spec.n_parameters,
+        "dense_parameters": m_out * m_in + m_out,
+        "weight": source,
+    }
     if derivation is not None:
-        facts["entry"] = {**asdict(derivation), "value": float(matrix[derivation.i, derivation.j])}
+        value = float(matrix[derivation.i, derivation.j])
+        facts["entry"] = {**asdict(derivation), "value": value}
     if json:
-        print_json({**facts, "out": _text(out), "plot": _text(plot)})
-    else:
-        _print(facts, kind, out, plot)
-    if derivation is not None and not json:
-        number = float(w_p[derivation.i, derivation.j])
-        _print_derivation(derivation, spec, kinds.find(kind).equation, number)
-        if alpha < 1:
-            mixed = f"(1 - alpha) W + alpha W_P = {facts['entry']['value']:.6g}"
-            console.print(f"with alpha = {alpha:g}, and W drawn at random: {mixed}", soft_wrap=True)
+        print_json({**facts, "out": out and str(out), "plot": plot and str(plot)})
+        return
+    _print(facts, f"{kind}: {meaning}")
+    if out is not None:
+        reader = "numpy.load" if out.suffix == ".npy" else "scipy.sparse.load_npz"
+        console.print(f"written: {out} (read it with {reader})", soft_wrap=True)
+    if plot is not None:
+        console.print(f"drawn: {plot}", soft_wrap=True)
+    if derivation is not None:
+        _print_derivation(derivation, spec, equation, value)
 
 
 def _check_size(spec: Spec) -> None:
@@ -177,25 +171,11 @@ def _check_size(spec: Spec) -> None:
     taps = max(spec.kernels) if isinstance(spec, Window) else 0
     if taps > LONGEST_KERNEL:
         raise SpecError(f"the kernel spans {taps:,} pixels", f"use at most {LONGEST_KERNEL:,}")
-    for what, number in (("rows", spec.matrix_shape[0]), ("columns", spec.matrix_shape[1])):
-        if number > MOST_ENTRIES:
-            raise SpecError(f"the matrix would have {number:,} {what}", remedy)
-    for what, count in (("weights", spec.n_parameters), ("non-zeros", spec.nnz)):
+    sides = zip(("rows", "columns"), spec.matrix_shape, strict=True)
+    counts = ((what, getattr(spec, name)) for what, name in (("weights", "n_parameters"), ("non-zeros", "nnz")))
+    for what, count in chain(sides, counts):  # to count the last ones, the others must be small
         if count > MOST_ENTRIES:
             raise SpecError(f"the matrix would have {count:,} {what}", remedy)
-
-
-def _check_alpha(alpha: float, spec: Spec) -> None:
-    if not 0 <= alpha <= 1:
-        raise AlphaError(f"--alpha is {alpha:g}", "give a number from 0 (plain MLP) to 1 (the prior)")
-    if alpha < 1:
-        _check_dense_size(spec, "leave out --alpha: W_P itself is sparse")
-
-
-def _check_dense_size(spec: Spec, remedy: str) -> None:
-    m_out, m_in = spec.matrix_shape
-    if 8 * m_out * m_in > LARGEST_DENSE:
-        raise FileError(f"a full matrix of {m_out:,} x {m_in:,} takes {8 * m_out * m_in / 2**30:,.0f} GiB", remedy)
 
 
 def _weight(spec: Spec, file: Path | None, seed: int) -> tuple[np.ndarray | None, str]:
@@ -203,90 +183,25 @@ def _weight(spec: Spec, file: Path | None, seed: int) -> tuple[np.ndarray | None
     if file is None:
         weight = init.prior_weight(spec, rng=np.random.default_rng([seed, 0]))
         return weight, "none (a permutation)" if weight is None else f"seed {seed}"
-    place, _, name = (str(file), "", "") if file.suffix in WEIGHTS else str(file).rpartition(":")
-    path = Path(place)
-    if path.suffix not in WEIGHTS:
-        raise FileError(f"{shown(file)} does not end in a known type", f"use {' or '.join(WEIGHTS)}")
-    remedy = f"save the weight {WEIGHTS[path.suffix]}, as a plain array of numbers"
-    if path.suffix == ".pt":
-        get_backend("accel")  # it names what is missing
+    from imlp.data import store  # what reads pictures and downloads takes a tenth of a second to import
+
+    check_suffix(file, ".npy")
+    remedy = "save the weight with numpy.save, as a plain array of numbers"
     try:
-        with open_regular(path) as stream:
-            arrays = _arrays(path.suffix, stream)
+        with open_regular(file) as stream:
+            store.check_header(stream, os.fstat(stream.fileno()).st_size)
+            stream.seek(0)
+            weight = np.lib.format.read_array(stream, allow_pickle=False)
     except OSError as error:
-        raise FileError(f"cannot read {shown(path)}: {reason(error)}", remedy) from error
-    except Exception as error:  # whatever the three formats' own readers raise
-        problem = f"cannot read {path}: not a plain {path.suffix} array ({reason(error)})"
-        raise FileError(problem, remedy) from error
-    chosen = _chosen(arrays, name, spec, path)
-    with suppress(ArrayError):  # of what are no numbers at all
-        weight = checks.numbers(chosen, "weight")
-        if np.isfinite(weight).all():
-            return weight, str(file)
-    raise FileError(f"{path} does not hold an array of finite real numbers", remedy)
+        raise FileError(f"cannot read {shown(file)}: {reason(error)}", remedy) from error
+    except Exception as error:  # whatever NumPy raises
+        raise FileError(f"cannot read {file}: not a plain .npy array ({reason(error)})", remedy) from error
+    if weight.dtype.kind not in "biuf" or not np.isfinite(weight).all():
+        raise FileError(f"{file} does not hold an array of finite real numbers", remedy)
+    return weight.astype(np.float64), str(file)
 
 
-def _arrays(suffix: str, stream: Any) -> dict[str, Any]:
-    """The arrays of a file by name, "" for one that has none; nothing is unpickled."""
-    if suffix == ".npy":
-        from imlp.data import store  # what reads pictures and downloads takes a tenth of a second to import
-
-        store.check_header(stream, os.fstat(stream.fileno()).st_size)
-        stream.seek(0)
-        return {"": np.lib.format.read_array(stream, allow_pickle=False)}
-    if suffix == ".safetensors":
-        import safetensors.numpy
-
-        return dict(safetensors.numpy.load(stream.read()))
-    import torch
-
-    found = torch.load(stream, map_location="cpu", weights_only=True)
-    return dict(found) if isinstance(found, Mapping) else {"": found}
-
-
-def _chosen(arrays: dict[str, Any], name: str, spec: Spec, path: Path) -> Any:
-    """The array of this name, the only one, or the only one of the weight's shape."""
-    if name in arrays:
-        return arrays[name]
-    shapes = [parameter.shape for parameter in spec.parameters.values()]
-    fitting = [own for own in arrays.values() if tuple(getattr(own, "shape", ())) in shapes]
-    if not name and 1 in (len(arrays), len(fitting)):
-        return (fitting if len(fitting) == 1 else list(arrays.values()))[0]
-    problem = f"{path} has no {name!r}" if name else f"{path} has {len(fitting)} arrays of the weight's shape"
-    raise FileError(problem, f"{did_you_mean(name, arrays)}write {path}:NAME; there are {', '.join(map(str, arrays))}")
-
-
-def _save(matrix: sparse.csr_array, path: Path) -> None:
-    with write_whole(path) as file:
-        if path.suffix == ".npy":
-            np.save(file, matrix.toarray(), allow_pickle=False)
-        else:
-            sparse.save_npz(file, matrix)
-
-
-def _title(kind: str, alpha: float) -> str:
-    equation = kinds.find(kind).equation
-    return equation if alpha == 1 else f"(1 - alpha) W + alpha W_P, alpha = {alpha:g}, {equation}"
-
-
-def _facts(kind: str, spec: Spec, alpha: float, source: str, matrix: sparse.csr_array) -> dict[str, Any]:
-    m_out, m_in = spec.matrix_shape
-    return {
-        "kind": kind,
-        "equation": _title(kind, alpha),
-        "spec": str(spec),
-        "geometry": asdict(spec),
-        "alpha": alpha,
-        "shape": [m_out, m_in],
-        "nnz": int(matrix.nnz),
-        "density": matrix.nnz / (m_out * m_in),
-        "n_parameters": spec.n_parameters,
-        "dense_parameters": m_out * m_in + m_out,
-        "weight": source,
-    }
-
-
-def _print(facts: dict[str, Any], kind: str, out: Path | None, plot: Path | None) -> None:
+def _print(facts: dict[str, Any], title: str) -> None:
     m_out, m_in = facts["shape"]
     rows = {
         "equation": facts["equation"],
@@ -296,28 +211,21 @@ def _print(facts: dict[str, Any], kind: str, out: Path | None, plot: Path | None
         "parameters": f"{facts['n_parameters']:,} structured, {facts['dense_parameters']:,} dense",
         "weight": facts["weight"],
     }
-    print_facts(rows, f"{kind}: {kinds.find(kind).meaning}")
-    if out is not None:
-        reader = "numpy.load" if out.suffix == ".npy" else "scipy.sparse.load_npz"
-        console.print(f"written: {out} (read it with {reader})", soft_wrap=True)
-    if plot is not None:
-        console.print(f"drawn: {plot}", soft_wrap=True)
-
-
-def _derive(spec: Spec, given: tuple[int, ...] | None) -> "Derivation":
-    from imlp.look.explain import entry, explain
-
-    i, j = given if given is not None and len(given) == 2 else entry(spec, *(given or ()))
-    return explain(spec, i, j)
+    print_facts(rows, title)
 
 
 def _print_derivation(found: "Derivation", spec: Spec, equation: str, number: float) -> None:
     """Print the steps; each part of a product has its place in the paper as a heading."""
-    from imlp.look.explain import APPENDICES, in_shape, out_shape, place
+    from imlp.look.explain import APPENDICES, axis_names, in_shape, out_shape, place
 
     console.print(f"\n{equation} ({place(spec)}), entry (i, j) = ({found.i}, {found.j})", soft_wrap=True)
-    console.print(f"output i = {found.i}: {_named(found.output, out_shape(spec))}", soft_wrap=True)
-    console.print(f"input  j = {found.j}: {_named(found.input, in_shape(spec))}", soft_wrap=True)
+    sides = (
+        (f"output i = {found.i}", found.output, out_shape(spec)),
+        (f"input  j = {found.j}", found.input, in_shape(spec)),
+    )
+    for side, where, shape in sides:
+        named = ", ".join(f"{name} {index}" for name, index in zip(axis_names(shape), where, strict=True))
+        console.print(f"{side}: {named} of {' x '.join(map(str, shape))}", soft_wrap=True)
     part, width = "", max((len(step.meaning) for step in found.steps), default=0)
     for step in found.steps:
         if step.part != part:
@@ -327,14 +235,3 @@ def _print_derivation(found: "Derivation", spec: Spec, equation: str, number: fl
         console.print(f"  {step.meaning:<{width}}  {line}", soft_wrap=True)
     value = f" = {number:.6g}" if found.tap is not None and spec.parameters else ""
     console.print(f"\nentry ({found.i}, {found.j}) = {found.conclusion}{value}", soft_wrap=True)
-
-
-def _named(where: Shape, shape: Shape) -> str:
-    from imlp.look.explain import axis_names
-
-    named = ", ".join(f"{name} {index}" for name, index in zip(axis_names(shape), where, strict=True))
-    return f"{named} of {' x '.join(map(str, shape))}"
-
-
-def _text(path: Path | None) -> str | None:
-    return None if path is None else str(path)

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from imlp.errors import FileError
+from imlp.files import check_new, check_path
 
 PICTURES = (".png", ".svg", ".pdf")
 OutsideNetwork: TypeAlias = Annotated[
@@ -23,6 +24,15 @@ OutsideCoupling: TypeAlias = Annotated[
 
 out = Console(highlight=False, markup=False, emoji=False)
 err = Console(stderr=True, highlight=False, markup=False, emoji=False)
+
+
+def in_panel(panel: str) -> Callable[..., Any]:
+    """`typer.Option` for one panel of a help text, with the help first."""
+
+    def option(help: str, *names: str, **more: Any) -> Any:
+        return typer.Option(*names, help=help, rich_help_panel=panel, **more)
+
+    return option
 
 
 def table(title: str | None, columns: Iterable[str], rows: Iterable[Sequence[Any]], *, text: int = 1) -> Table:
@@ -51,12 +61,29 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=2))
 
 
-def sizes(text: str, lengths: tuple[int, ...], example: str) -> tuple[int, ...]:
-    """`3x32x32` as `(3, 32, 32)`."""
-    parts = re.split(r"[x,]", text.lower().replace(" ", ""))
-    if len(parts) not in lengths or not all(re.fullmatch("[0-9]{1,9}", part) for part in parts):
-        raise typer.BadParameter(f"{text!r} is not of the form {example}")
-    return tuple(map(int, parts))
+def sizes(lengths: tuple[int, ...], example: str) -> Callable[[str], tuple[int, ...]]:
+    """Reads `3x32x32` as `(3, 32, 32)`."""
+
+    def parsed(text: str) -> tuple[int, ...]:
+        parts = re.split(r"[x,]", text.lower().replace(" ", ""))
+        if len(parts) not in lengths or not all(re.fullmatch("[0-9]{1,9}", part) for part in parts):
+            raise typer.BadParameter(f"{text!r} is not of the form {example}")
+        return tuple(map(int, parts))
+
+    return parsed
+
+
+def output_file(given: Path | None, default: Path, *suffixes: str, force: bool) -> Path:
+    """Where to write: a file that is named and is not there already, or the default in a run's folder."""
+    from imlp.train.run_folder import refuse_links  # most commands need no runs
+
+    if suffixes:
+        check_suffix(given, *suffixes)
+    path = check_path(given or default)
+    check_new(given, force=force)
+    if given is None:
+        refuse_links([path])
+    return path
 
 
 def check_suffix(path: Path | None, *known: str) -> None:

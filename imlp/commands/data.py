@@ -74,11 +74,11 @@ def list_(
             plot.save(drawing.figure(data, augment=augment, seed=seed), preview)
     facts = _facts(data)
     if json:
-        print_json({**facts, "preview": None if preview is None else str(preview)})
-    else:
-        _print_facts(facts)
-        if preview is not None:
-            console.print(f"drawn: {preview}", soft_wrap=True)
+        print_json({**facts, "preview": preview and str(preview)})
+        return
+    _print_facts(facts)
+    if preview is not None:
+        console.print(f"drawn: {preview}", soft_wrap=True)
 
 
 @app.command("fetch")
@@ -112,11 +112,12 @@ def fetch_(
             used = fetch.fetch(cifar.LAYOUTS[name], folder, source=source, url=url, progress=progress)
         else:
             raise DataError(f"{name!r} is not a data set that can be fetched", f"name {', '.join(datasets.NAMES)}")
+    size = path.stat().st_size
     if json:
-        print_json({"name": name, "path": str(path), "source": used, "bytes": path.stat().st_size})
+        print_json({"name": name, "path": str(path), "source": used, "bytes": size})
     else:
         how = {None: "already here", "drawn": "drawn"}.get(used, f"from {used}")
-        console.print(f"{name}: {how}, {path} ({_megabytes(path.stat().st_size)})", soft_wrap=True)
+        console.print(f"{name}: {how}, {path} ({size / 1e6:,.0f} MB)", soft_wrap=True)
 
 
 @app.command()
@@ -128,11 +129,16 @@ def verify(
     """Read data sets in full and compare them with the originals. Exits with 1 if one differs."""
     folder = store.data_root(root)
     here = [name for name in cifar.LAYOUTS if _place(name, folder) is not None]
-    results = []
+    results: list[dict[str, Any]] = []
     with watched(quiet=json) as progress:
         for name in names or ["shapes", *here]:
             progress(f"verifying {name}", 0, None)
-            results.append(_verify(name, folder, progress))
+            try:
+                data = datasets.load_data_set(name, root=root, image=None, progress=progress)
+                good, why = _compare(name, data, progress)
+                results.append({"name": name, "good": good, "why": why, "sha256": data.digest})
+            except ImlpError as error:
+                results.append({"name": name, "good": False, "why": str(error), "sha256": None})
     if json:
         print_json(results)
     else:
@@ -141,15 +147,6 @@ def verify(
         console.print(table(None, ("data set", "verdict", "why", "SHA-256"), rows, text=4))
     if not all(result["good"] for result in results):
         raise typer.Exit(1)
-
-
-def _verify(name: str, root: Path, progress: datasets.ProgressCallback) -> dict[str, Any]:
-    try:
-        data = datasets.load_data_set(name, root=root, image=None, progress=progress)
-        good, why = _compare(name, data, progress)
-    except ImlpError as error:
-        return {"name": name, "good": False, "why": str(error), "sha256": None}
-    return {"name": name, "good": good, "why": why, "sha256": data.digest}
 
 
 def _compare(name: str, data: Dataset, progress: datasets.ProgressCallback) -> tuple[bool, str]:
@@ -170,25 +167,20 @@ def _compare(name: str, data: Dataset, progress: datasets.ProgressCallback) -> t
 def _entry(name: str, root: Path) -> dict[str, Any]:
     """One line of the list."""
     path, layout = _place(name, root), cifar.LAYOUTS.get(name)
-    if layout is None:
-        train, test, n_classes = shapes.TRAIN_SIZE, shapes.TEST_SIZE, len(shapes.GLYPHS)
-    else:
+    train, test, n_classes = shapes.TRAIN_SIZE, shapes.TEST_SIZE, len(shapes.GLYPHS)
+    if layout is not None:
         train, test = len(layout.train) * layout.train_rows, len(layout.test) * layout.test_rows
         n_classes = layout.labels["fine"][2]
     facts = {"name": name, "train": train, "test": test, "image": [3, 32, 32], "n_classes": n_classes}
-    return facts | {"path": None if path is None else str(path)}
+    return facts | {"path": path and str(path)}
 
 
 def _place(name: str, root: Path) -> Path | None:
     """Where a known set is kept."""
-    layout = cifar.LAYOUTS.get(name)
-    if layout is None:
+    if (layout := cifar.LAYOUTS.get(name)) is None:
         cached = shapes.cache_file(root, shapes.TRAIN_SIZE, shapes.TEST_SIZE, seed=0)
-    else:
-        cached = fetch.cache_file(layout, root)
-    if cached.is_file() or layout is None:
         return cached if cached.is_file() else None
-    return cifar.find(layout, root)
+    return cached if (cached := fetch.cache_file(layout, root)).is_file() else cifar.find(layout, root)
 
 
 def _facts(data: Dataset) -> dict[str, Any]:
@@ -224,14 +216,10 @@ def _print_facts(facts: dict[str, Any]) -> None:
     per_class = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
     rows = {
         "images": f"{facts['train']:,} for training ({per_class} per class), {facts['test']:,} for testing",
-        "size": f"{' x '.join(map(str, facts['image']))}, {_megabytes(facts['bytes'])} in memory",
+        "size": f"{' x '.join(map(str, facts['image']))}, {facts['bytes'] / 1e6:,.0f} MB in memory",
         "classes": f"{len(facts['classes'])}: {', '.join(facts['classes'])}",
         "mean": " ".join(f"{value:.4f}" for value in facts["mean"]),
         "std": " ".join(f"{value:.4f}" for value in facts["std"]),
         "SHA-256": facts["sha256"],
     }
     print_facts(rows, facts["name"])
-
-
-def _megabytes(n: int) -> str:
-    return f"{n / 1e6:,.0f} MB"

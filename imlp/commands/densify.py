@@ -7,15 +7,13 @@ import typer
 
 from imlp.backend import backend as get_backend
 from imlp.commands.console import Force, check_suffix, err, out, print_json, sizes
-from imlp.commands.options import with_options
+from imlp.commands.options import named_values
 from imlp.commands.progress import watched
 from imlp.errors import ModuleError
 from imlp.files import check_new, check_path, whole_file
 from imlp.look.verify import TOLERANCE
 
-
-def _image(text: str) -> tuple[int, ...]:
-    return sizes(text, (1, 2, 3), "CHANNELSxHEIGHTxWIDTH, for example 3x32x32")
+_image = sizes((1, 2, 3), "CHANNELSxHEIGHTxWIDTH, for example 3x32x32")
 
 
 def densify(
@@ -72,7 +70,7 @@ def densify(
     check_suffix(out_file, ".safetensors")
     check_new(out_file, force=force)
     image = image or (3, 32, 32)
-    given = with_options({"options": options or []})["options"]
+    given = named_values(options)
     with watched(quiet=json) as progress:
         progress("making the model", 0, 5)
         prior = make(model, seed=seed, options=given)

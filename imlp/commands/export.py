@@ -6,11 +6,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from imlp.commands.console import Force, OutsideCoupling, OutsideNetwork, out
+from imlp.commands.console import Force, OutsideCoupling, OutsideNetwork, out, output_file
 from imlp.errors import FileError, RunError
-from imlp.files import check_new
 from imlp.train import export as exporting
-from imlp.train.run_folder import FORMATS, refuse_links
+from imlp.train.run_folder import FORMATS
 
 HOW = {
     "safetensors": "read it with safetensors.numpy.load_file or safetensors.torch.load_file",
@@ -43,14 +42,9 @@ def export(
     if lane == "prior" and format in ("torch", "onnx"):
         raise RunError(f"the prior has no {format} form", "use --format safetensors or npz")
     name = "prior" if lane == "prior" else f"lane{lane}"
-    default = run / f"{name}{FORMATS[format]}"
-    if out_file is None:
-        refuse_links([default])
-    path = out_file or default
-    if path.suffix not in ("", FORMATS[format]):
-        raise FileError(
-            f"{path.name:.60} is no name for {format}", f"let it end with {FORMATS[format]}, or give --format"
-        )
-    check_new(out_file, force=force)
+    suffix = FORMATS[format]
+    if out_file is not None and out_file.suffix not in ("", suffix):
+        raise FileError(f"{out_file.name:.60} is no name for {format}", f"let it end with {suffix}, or give --format")
+    path = output_file(out_file, run / f"{name}{suffix}", force=force)
     exporting.write(run, path, lane if lane == "prior" else int(lane), format, network, coupling)
     out.print(f"written: {path} ({HOW[format]})", soft_wrap=True)

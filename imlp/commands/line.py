@@ -6,11 +6,9 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from imlp.commands.console import PICTURES, Force, OutsideCoupling, OutsideNetwork, check_suffix, out, print_json, table
+from imlp.commands.console import PICTURES, Force, OutsideCoupling, OutsideNetwork, out, output_file, print_json, table
 from imlp.commands.progress import watched
-from imlp.files import check_new, check_path
 from imlp.model.line import Line
-from imlp.train.run_folder import refuse_links
 
 
 def line(
@@ -37,12 +35,7 @@ def line(
     from imlp.look import plot as drawing  # matplotlib takes a second to import
     from imlp.train import line as measuring
 
-    path = out_file or run / f"line{lane}.png"
-    check_suffix(path, *PICTURES)
-    check_path(path)
-    check_new(out_file, force=force)
-    if out_file is None:
-        refuse_links([path])
+    path = output_file(out_file, run / f"line{lane}.png", *PICTURES, force=force)
     options = {"points": points, "align": align, "head": head, "network": network, "coupling": coupling}
     with watched(quiet=json) as progress:
         found = measuring.line(run, lane, **options, progress=progress)  # type: ignore[arg-type]

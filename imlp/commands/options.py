@@ -3,7 +3,7 @@
 import dataclasses
 import inspect
 import signal
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +13,7 @@ from typing import Annotated, Any, Optional, get_args, get_origin
 
 import typer
 
-from imlp.commands.console import err, out, print_json
+from imlp.commands.console import err, in_panel, out, print_json
 from imlp.couplings.setting import TRAINING, shown_default
 from imlp.data import NAMES
 from imlp.errors import ConfigError
@@ -26,15 +26,6 @@ from imlp.train.run_folder import RunFolder
 
 ENGINES = ("local", "ray")
 RECIPE_HELP = "Settings for training, from the package: paper, or bachmann (Scaling MLPs). Other options win over it."
-
-
-def in_panel(panel: str) -> Callable[..., Any]:
-    """`typer.Option` for one panel of a help text, with the help first."""
-
-    def option(help: str, *names: str, **more: Any) -> Any:
-        return typer.Option(*names, help=help, rich_help_panel=panel, **more)
-
-    return option
 
 
 _output, _engine = in_panel("Output"), partial(in_panel("Engine"), show_default=False)
@@ -114,52 +105,48 @@ def settings_as_options(*, hidden: Collection[str] = (), **helps: str) -> Callab
     The command is given those that were set as `settings`. Settings that it refuses are `hidden` from its help; options
     that it has itself take the place of those of `Config`, and of those of a group such as `Study`.
     """
-    return lambda function: _with_settings(function, hidden, helps)
 
+    def decorated(function: Callable[..., None]) -> Callable[..., None]:
+        taken = [p for p in inspect.signature(function, eval_str=True).parameters.values() if p.name != "settings"]
+        groups: dict[str, Any] = {p.name: p.annotation for p in taken if dataclasses.is_dataclass(p.annotation)}
+        own = [_keyword(p.name, p.annotation, p.default) for p in taken if p.name not in groups]
+        names = {p.name for p in own}
+        inside = [f for group in groups.values() for f in dataclasses.fields(group) if f.name not in names]
+        options = [*own, *(_keyword(f.name, f.type, f.default) for f in inside)]
+        for f in (*dataclasses.fields(Lane), *dataclasses.fields(Config)):
+            if f.name not in ("lanes", "source", "coupling_source", "held_out", *names):  # `search` has --validation
+                options.append(_option_for(f, helps.get(f.name, f.metadata["help"]), hidden=f.name in hidden))
+        recipe = in_panel(TRAINING)(RECIPE_HELP, "--recipe", show_default=False)
+        options.append(_keyword("recipe", Annotated[Optional[str], recipe]))  # noqa: UP045
 
-def _with_settings(
-    function: Callable[..., None], hidden: Collection[str], helps: dict[str, str]
-) -> Callable[..., None]:
-    taken = [p for p in inspect.signature(function, eval_str=True).parameters.values() if p.name != "settings"]
-    groups: dict[str, Any] = {p.name: p.annotation for p in taken if dataclasses.is_dataclass(p.annotation)}
-    own = {p.name: _keyword(p.name, p.annotation, p.default) for p in taken if p.name not in groups}
-    inside = {f.name: (name, f) for name, group in groups.items() for f in dataclasses.fields(group)}
-    added = [_keyword(f.name, f.type, f.default) for _, f in inside.values() if f.name not in own]
-    for f in (*dataclasses.fields(Lane), *dataclasses.fields(Config)):
-        if f.name in ("lanes", "source", "coupling_source", "held_out", *own):  # `search` has its own --validation
-            continue
-        kind, shown = _option_type(f), shown_default(f)
-        names = [f"--{f.name.replace('_', '-')}"]
-        names = [f"{names[0]}/--no-{names[0][2:]}"] if kind is bool else names
-        help = helps.get(f.name, f.metadata["help"])
-        help += f" Default {shown}." if shown and "Default" not in help else ""
-        option = in_panel(f.metadata["panel"])(help, *names, show_default=False, hidden=f.name in hidden)
-        added.append(_keyword(f.name, Annotated[Optional[kind], option]))  # noqa: UP045 (kind is a value)
-    recipe = in_panel(TRAINING)(RECIPE_HELP, "--recipe", show_default=False)
-    added.append(_keyword("recipe", Annotated[Optional[str], recipe]))  # noqa: UP045
+        def command(**given: Any) -> None:
+            mine = {name: given.pop(name) for name in names}
+            for name, group in groups.items():
+                fields = [f.name for f in dataclasses.fields(group) if f.name in given]
+                mine[name] = group(**{field: given.pop(field) for field in fields})
+            function(**mine, settings={name: value for name, value in given.items() if value is not None})
 
-    def command(**given: Any) -> None:
-        mine = {name: given.pop(name) for name in own}
-        made: dict[str, dict[str, Any]] = {name: {} for name in groups}
-        for name, (group, _) in inside.items():
-            made[group] |= {name: given.pop(name)} if name in given else {}
-        settings = {name: value for name, value in given.items() if value is not None}
-        function(**mine, **{name: group(**made[name]) for name, group in groups.items()}, settings=settings)
+        command.__doc__, command.__name__ = function.__doc__, function.__name__
+        command.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
+        command.__annotations__ = {p.name: p.annotation for p in options}
+        return command
 
-    command.__doc__, command.__name__ = function.__doc__, function.__name__
-    command.__signature__ = inspect.Signature([*own.values(), *added])  # type: ignore[attr-defined]
-    command.__annotations__ = {p.name: p.annotation for p in (*own.values(), *added)}
-    return command
+    return decorated
 
 
 def _keyword(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-def _option_type(f: "dataclasses.Field[Any]") -> Any:
-    if f.name in ("alpha", "layers", "options", "coupling_options"):
-        return list[str]
-    return get_args(f.type)[0] if get_origin(f.type) is not None else f.type
+def _option_for(f: "dataclasses.Field[Any]", help: str, *, hidden: bool) -> inspect.Parameter:
+    """The option of a setting; it is None where it is not given."""
+    kind = get_args(f.type)[0] if get_origin(f.type) is not None else f.type
+    kind = list[str] if f.name in ("alpha", "layers", "options", "coupling_options") else kind
+    name, shown = f.name.replace("_", "-"), shown_default(f)
+    name = f"--{name}/--no-{name}" if kind is bool else f"--{name}"
+    help += f" Default {shown}." if shown and "Default" not in help else ""
+    option = in_panel(f.metadata["panel"])(help, name, show_default=False, hidden=hidden)
+    return _keyword(f.name, Annotated[Optional[kind], option])  # noqa: UP045 (kind is a value)
 
 
 def config_of(file: Path | None, settings: dict[str, Any]) -> Config:
@@ -175,8 +162,9 @@ def config_of(file: Path | None, settings: dict[str, Any]) -> Config:
 
 def with_options(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings of the command line as a file would have them: `--options` and `--coupling-options` as tables."""
-    tables = [name for name in ("options", "coupling_options") if name in settings]
-    return {**settings, **{name: dict(map(_named_value, settings[name])) for name in tables}}
+    return settings | {
+        name: named_values(settings[name]) for name in ("options", "coupling_options") if name in settings
+    }
 
 
 def lane_settings(settings: dict[str, Any]) -> dict[str, Any]:
@@ -184,16 +172,19 @@ def lane_settings(settings: dict[str, Any]) -> dict[str, Any]:
     return with_options({f.name: settings.pop(f.name) for f in dataclasses.fields(Lane) if f.name in settings})
 
 
-def _named_value(text: str) -> tuple[str, Any]:
-    """`residual=false` as a name and a value."""
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise ConfigError(f"--options {text!r:.60}", "write NAME=VALUE, for example residual=false")
-    if value == "null":
-        raise ConfigError(f"--options {name} is null", "leave it out, and the network takes its default")
-    try:
-        return name, parse_json(value)
-    except JSONDecodeError:
-        return name, value
-    except ValueError as error:
-        raise ConfigError(f"--options {name}: {error}", "give a value like the option's default") from error
+def named_values(given: Iterable[str] | None) -> dict[str, Any]:
+    """`residual=false` by name, as JSON where it is JSON, otherwise as text."""
+    found: dict[str, Any] = {}
+    for text in given or ():
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ConfigError(f"--options {text!r:.60}", "write NAME=VALUE, for example residual=false")
+        if value == "null":
+            raise ConfigError(f"--options {name} is null", "leave it out, and the network takes its default")
+        try:
+            found[name] = parse_json(value)
+        except JSONDecodeError:
+            found[name] = value
+        except ValueError as error:
+            raise ConfigError(f"--options {name}: {error}", "give a value like the option's default") from error
+    return found

@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from imlp.commands.console import PICTURES, Force, check_suffix, out
+from imlp.commands.console import PICTURES, Force, out, output_file
 from imlp.errors import FileError, RunError
-from imlp.files import check_new, check_path, shown
-from imlp.train.run_folder import PICTURE, RunFolder, refuse_links
+from imlp.files import check_path, shown
+from imlp.train.run_folder import PICTURE, RunFolder
 from imlp.train.run_reader import read_run
 
 
@@ -25,14 +25,9 @@ def plot(
     - `plot RUN`: a picture with both, RUN/run.png
     - `report RUN --out page.html`: a page to show to somebody
     """
-    path = out_file or run / PICTURE
-    if path.suffix == ".html":
-        raise FileError(f"{path} is a page", f"make it with: report {shown(run)} --out {shown(path)}")
-    check_suffix(path, *PICTURES)
-    check_path(path)
-    check_new(out_file, force=force)
-    if out_file is None:
-        refuse_links([path])
+    if out_file is not None and out_file.suffix == ".html":
+        raise FileError(f"{out_file} is a page", f"make it with: report {shown(run)} --out {shown(out_file)}")
+    path = output_file(out_file, run / PICTURE, *PICTURES, force=force)
     if not RunFolder(check_path(run)).config.exists():
         below = [shown(folder) for folder in RunFolder.find(run)] if run.is_dir() else []
         there = f"name one of {', '.join(below[:8])}{', ...' if len(below) > 8 else ''}"

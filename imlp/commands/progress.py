@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from imlp.commands.console import err
@@ -29,36 +30,31 @@ def watched(*, quiet: bool = False) -> "Iterator[ProgressCallback]":
         columns = (shown.TextColumn("{task.description}"), shown.BarColumn(), shown.TaskProgressColumn())
         times = (shown.TimeElapsedColumn(), shown.TimeRemainingColumn())
         with shown.Progress(*columns, *times, console=err, transient=True) as bars:
-            yield _Bar(bars)
+            yield partial(_advance, bars)
     else:
-        yield _Plain()
+        yield _lines()
 
 
-class _Bar:
+def _advance(bars: "Progress", what: str, done: int, total: int | None) -> None:
     """One bar at a time: work of another name takes the place of the last."""
-
-    def __init__(self, bars: "Progress") -> None:
-        self._bars, self._what = bars, ""
-
-    def __call__(self, what: str, done: int, total: int | None) -> None:
-        if what != self._what:
-            for task in self._bars.task_ids:
-                self._bars.remove_task(task)
-            self._what = what
-            self._bars.add_task(what, total=total)
-        self._bars.update(self._bars.task_ids[0], completed=done)
+    if [task.description for task in bars.tasks] != [what]:
+        for task in bars.task_ids:
+            bars.remove_task(task)
+        bars.add_task(what, total=total)
+    bars.update(bars.task_ids[0], completed=done)
 
 
-class _Plain:
+def _lines() -> "ProgressCallback":
     """A line for work of unknown length, otherwise one every PLAIN_EVERY seconds: short work prints nothing."""
+    before, last = "", time.monotonic()
 
-    def __init__(self) -> None:
-        self._what, self._last = "", time.monotonic()
-
-    def __call__(self, what: str, done: int, total: int | None) -> None:
+    def tell(what: str, done: int, total: int | None) -> None:
+        nonlocal before, last
         now = time.monotonic()
-        if (total is None and what != self._what) or now - self._last >= PLAIN_EVERY:
-            self._last = now
+        if (total is None and what != before) or now - last >= PLAIN_EVERY:
+            last = now
             share = f" {100 * done // total} %" if total else ""
             err.print(f"{what}{share}", soft_wrap=True, markup=False)
-        self._what = what
+        before = what
+
+    return tell

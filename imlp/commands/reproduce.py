@@ -3,13 +3,14 @@
 import dataclasses
 import shlex
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from imlp.commands.console import out, print_json, table
-from imlp.commands.options import Study, exit_if_interrupted, in_panel, settings_as_options, with_options
+from imlp.commands.console import in_panel, out, print_json, table
+from imlp.commands.options import Study, exit_if_interrupted, settings_as_options, with_options
 from imlp.commands.progress import watched
 from imlp.commands.sweep_display import Board, print_estimate
 from imlp.errors import ConfigError, program
@@ -66,7 +67,7 @@ def reproduce(
         raise ConfigError("no experiment is named", f"name one of {', '.join(experiments.names())}; see --list")
     every = settings.pop("every", None)
     given, cluster = _checked(settings), study.cluster
-    with Board(quiet=study.silent, arms=True) as board, exit_if_interrupted():
+    with closing(Board(quiet=study.silent, arms=True)) as board, exit_if_interrupted():
         if study.estimate:
             experiment, chosen = experiments.read_experiment(name), ""
             if budget == "overnight":

@@ -42,11 +42,8 @@ class Watch(Silent):
 
     def started(self, trainer: Trainer) -> None:
         state, config = trainer.state, trainer.config
-        self.epochs, self.steps = config.epochs, trainer.steps
-        done = state.epoch * trainer.steps + state.step
-        self.task = self.progress.add_task(
-            "", total=config.epochs * trainer.steps, completed=done, epoch=self._epoch(state.epoch), speed=0.0
-        )
+        total, done = config.epochs * trainer.steps, state.epoch * trainer.steps + state.step
+        self.task = self.progress.add_task("", total=total, completed=done, epoch=_epoch(trainer), speed=0.0)
         self.titles: dict[int | str, str] = {"prior": "prior"} if config.needs_prior else {}
         self.titles |= {k: lane.title for k, lane in enumerate(config.lanes)}
         self.wakes = {k: lane.rule.begins_after(config.epochs) for k, lane in enumerate(config.lanes)}
@@ -58,7 +55,7 @@ class Watch(Silent):
     def stepped(self, trainer: Trainer, images: int) -> None:
         self.images += images
         speed = self.images / max(1e-9, time.monotonic() - self.since)
-        self.progress.update(self.task, advance=1, epoch=self._epoch(trainer.state.epoch), speed=speed)
+        self.progress.update(self.task, advance=1, epoch=_epoch(trainer), speed=speed)
 
     def epoch_ended(self, trainer: Trainer, rows: list[Row], seconds: dict[str, float]) -> None:
         self.rows.append(rows)
@@ -69,11 +66,20 @@ class Watch(Silent):
         """Give the terminal back, whatever ended the run."""
         self.live.stop()
 
-    def _epoch(self, epoch: int) -> str:
-        return f"{min(epoch + 1, self.epochs)}/{self.epochs}"
-
     def _show(self) -> None:
-        self.live.update(Group(accuracy_table(self.titles, self.rows[-EPOCHS_SHOWN:], self.wakes), self.progress))
+        """Accuracy by epoch, a column for the prior and for each lane; a lane sleeps before the epoch it wakes in."""
+        shown = []
+        for rows in filter(None, self.rows[-EPOCHS_SHOWN:]):
+            epoch, by_lane = rows[0]["epoch"], {row["lane"]: f"{100 * row['test_accuracy']:.2f}" for row in rows}
+            asleep = {lane for lane, after in self.wakes.items() if epoch < after}
+            cells = (by_lane.get(lane, "asleep" if lane in asleep else "stopped") for lane in self.titles)
+            shown.append([epoch, *cells])
+        above = table("test accuracy, %", ("epoch", *self.titles.values()), shown, text=0)
+        self.live.update(Group(above, self.progress))
+
+
+def _epoch(trainer: Trainer) -> str:
+    return f"{min(trainer.state.epoch + 1, trainer.config.epochs)}/{trainer.config.epochs}"
 
 
 class Lines(Silent):
@@ -93,16 +99,6 @@ class Lines(Silent):
         took, of = sum(seconds.values()), trainer.config.epochs
         line = f"epoch {trainer.state.epoch}/{of}: {'; '.join(parts)} ({took:.1f} s, {speed:,.0f} images/s)"
         out.print(line, soft_wrap=True, markup=False)
-
-
-def accuracy_table(titles: dict[int | str, str], epochs: list[list[Row]], wakes: dict[int, int]) -> Table:
-    """Test accuracy by epoch, a column for the prior and for each lane; a lane sleeps before the epoch it wakes in."""
-    shown = []
-    for rows in filter(None, epochs):
-        epoch, by_lane = rows[0]["epoch"], {row["lane"]: f"{100 * row['test_accuracy']:.2f}" for row in rows}
-        asleep = {lane for lane, after in wakes.items() if epoch < after}
-        shown.append([epoch, *(by_lane.get(lane, "asleep" if lane in asleep else "stopped") for lane in titles)])
-    return table("test accuracy, %", ("epoch", *titles.values()), shown, text=0)
 
 
 def result_table(result: dict[str, Any], prior_name: str, classes: int) -> Table:
@@ -130,9 +126,7 @@ def result_table(result: dict[str, Any], prior_name: str, classes: int) -> Table
 
 def meter_table(result: dict[str, Any]) -> Table | None:
     """The bias meter at the end of a run: one line per model and layer, and a random matrix to compare with."""
-    found: list[tuple[str, dict[str, Any]]] = [
-        (row["name"], row["bias"]) for row in result["models"] if row.get("bias")
-    ]
+    found = [(row["name"], row["bias"]) for row in result["models"] if row.get("bias")]
     if not found:
         return None
     random = {layer: {part: own.get(f"random_{part}") for part in PARTS} for layer, own in found[0][1].items()}

@@ -1,14 +1,14 @@
 """`search`: the amount of inductive bias as something to optimise."""
 
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
 
-from imlp.commands.console import out, print_json, table
+from imlp.commands.console import in_panel, out, print_json, table
 from imlp.commands.options import (
     Study,
     config_of,
     exit_if_interrupted,
-    in_panel,
     lane_settings,
     print_choices,
     settings_as_options,
@@ -79,7 +79,7 @@ def search(
         raise ConfigError("--alpha is for one lane", "here it is what is searched; use sweep for alphas of your own")
     every = lane.pop("every", None)
     base, cluster = config_of(config, settings), study.cluster
-    with Board(quiet=study.silent) as board, exit_if_interrupted():
+    with closing(Board(quiet=study.silent)) as board, exit_if_interrupted():
         if study.estimate:
             expected = cost.estimate_search(
                 base, trials, seeds, validation=validation, at_once=at_once, progress=board.progress

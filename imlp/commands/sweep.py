@@ -1,17 +1,17 @@
 """`sweep`: one prior and many alphas for each seed, over many seeds."""
 
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
-from imlp.commands.console import err, out, print_json, table
+from imlp.commands.console import err, in_panel, out, print_json, table
 from imlp.commands.options import (
     Study,
     config_of,
     exit_if_interrupted,
-    in_panel,
     lane_settings,
     print_choices,
     settings_as_options,
@@ -59,7 +59,7 @@ def sweep(
     lane = lane_settings(settings)
     listed, every = lane.pop("alpha", None) or [ALPHAS], lane.pop("every", None)
     base, cluster = config_of(config, settings), study.cluster
-    with Board(quiet=study.silent) as board, exit_if_interrupted():
+    with closing(Board(quiet=study.silent)) as board, exit_if_interrupted():
         if study.estimate:
             plan = ArmPlan("sweep", base, sweep_lanes(listed, every, lane))
             data = prepare.load_data(base, board.progress)

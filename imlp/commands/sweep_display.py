@@ -28,7 +28,6 @@ class Line:
 
     task: Task
     state: str = "waiting"
-    epoch: int = 0
     done: float = 0.0  # epochs, parts included
     rows: Sequence[Row] = ()
     where: str = ""  # the machine, if there are several
@@ -44,7 +43,7 @@ class Line:
 class Board(Watcher):
     """Shows all runs of a study at once; `update` and `ended` may come from this process or from another machine.
 
-    Use: `with Board() as board: study.sweep(config, watcher=board)`
+    Use: `with closing(Board()) as board: study.sweep(config, watcher=board)`
     """
 
     def __init__(self, *, quiet: bool = False, arms: bool = False) -> None:
@@ -52,12 +51,6 @@ class Board(Watcher):
         self.open = ExitStack()  # the bar or the screen that is shown now
         self.tell: ProgressCallback | None = None
         self.lines: dict[str, Line] = {}
-
-    def __enter__(self) -> "Board":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def progress(self, what: str, done: int, total: int | None) -> None:
         if self.tell is None:
@@ -82,21 +75,20 @@ class Board(Watcher):
         self.lines = {str(task.folder): Line(task) for task in tasks}
         total = sum(_weight(task) * task.config.epochs for task in tasks)
         self.bar = self.bars.add_task(f"{len(tasks)} runs", total=total)
+        self._show()
         if self.live:
-            self._show()
             self.screen.start()
             self.open.callback(self.screen.stop)
 
     def update(self, task: Task, *, done: float, rows: Sequence[Row] = (), where: str = "") -> None:
         """`done` epochs of the run, parts included; `rows` of the epoch that has just ended."""
         line = self.lines[str(task.folder)]
-        ended = int(done) > line.epoch and bool(rows)
-        line.state, line.epoch, line.rows = "running", int(done), rows or line.rows
-        line.where = where or line.where
-        self._advance(line, done)
+        ended = int(done) > int(line.done) and bool(rows)
+        line.state, line.done, line.rows, line.where = "running", done, rows or line.rows, where or line.where
+        self._show()
         if ended and not self.live and not self.quiet:
             told = zip(("prior", "lanes"), line.accuracies, strict=True)
-            of = f"epoch {line.epoch}/{task.config.epochs}"
+            of = f"epoch {int(done)}/{task.config.epochs}"
             place = f" on {where}" if where else ""
             accuracies = ", ".join(f"{name} {accuracy} %" for name, accuracy in told if accuracy)
             out.print(f"{self._title(task)}{place}: {of}: {accuracies}", soft_wrap=True)
@@ -104,10 +96,9 @@ class Board(Watcher):
     def ended(self, outcome: Outcome) -> None:
         line = self.lines[str(outcome.task.folder)]
         waited = line.state == "waiting"
-        line.state = "failed" if outcome.result is None else "done"
+        line.state, line.done = "failed" if outcome.result is None else "done", outcome.task.config.epochs
         line.rows = outcome.result["models"] if outcome.result else line.rows
-        line.epoch = outcome.result["epochs"] if outcome.result else line.epoch
-        self._advance(line, outcome.task.config.epochs)
+        self._show()
         if outcome.error:
             log = RunFolder(outcome.task.folder).log
             where = f" (traceback: {log})" if log.exists() else ""
@@ -131,21 +122,16 @@ class Board(Watcher):
             told = f"alpha {alphas[0]:g}" + (f" to {alphas[-1]:g}" if len(alphas) > 1 else "")
         return f"{task.folder.parent.name + ' ' if self.arms else ''}seed {task.config.seed}, {told}"
 
-    def _advance(self, line: Line, done: float) -> None:
-        line.done = done
-        completed = sum(_weight(line.task) * line.done for line in self.lines.values())
-        self.bars.update(self.bar, completed=completed)
-        self._show()
-
     def _show(self) -> None:
         if not self.live:
             return
+        self.bars.update(self.bar, completed=sum(_weight(line.task) * line.done for line in self.lines.values()))
         order = {"running": 0, "failed": 1, "done": 2, "waiting": 3}
         chosen = sorted(self.lines.values(), key=lambda line: order[line.state])
         several = any(line.where for line in chosen)
         columns, rows = ("run", "state", "prior", "I-MLPs", *(["where"] if several else [])), []
         for line in chosen[:RUNS_SHOWN]:
-            state = f"epoch {line.epoch + 1}/{line.task.config.epochs}" if line.state == "running" else line.state
+            state = f"epoch {int(line.done) + 1}/{line.task.config.epochs}" if line.state == "running" else line.state
             cells = [self._title(line.task), state, *line.accuracies]
             rows.append([*cells, *([line.where] if several else [])])
         rows += [[f"and {len(chosen) - RUNS_SHOWN} more"]] if len(chosen) > RUNS_SHOWN else []

@@ -9,8 +9,8 @@ import typer
 
 from imlp.backend import backend as get_backend
 from imlp.commands import run_display as display
-from imlp.commands.console import err, out, print_facts, print_json
-from imlp.commands.options import Output, config_of, exit_if_interrupted, in_panel, print_choices, settings_as_options
+from imlp.commands.console import err, in_panel, out, print_facts, print_json
+from imlp.commands.options import Output, config_of, exit_if_interrupted, print_choices, settings_as_options
 from imlp.commands.progress import watched
 from imlp.errors import ConfigError, install_hint, program
 from imlp.files import check_path
@@ -79,7 +79,9 @@ def train(
     watch: Callback = display.Silent() if shown.silent else display.Watch() if err.is_terminal else display.Lines()
     trainer.callbacks.append(watch)
     if tensorboard:
-        trainer.callbacks.append(_tensorboard(folder))
+        if find_spec("tensorboard") is None:
+            raise ConfigError("TensorBoard is not installed", install_hint("tensorboard"))
+        trainer.callbacks.append(TensorBoard(folder / TENSORBOARD))
     with exit_if_interrupted("continue with --resume"), closing(watch), stopping_on_signals(trainer):
         result = trainer.run(resume=resume, again=again)
     _show(result, folder, data.n_classes, verbose=verbose, json=shown.json)
@@ -87,27 +89,20 @@ def train(
 
 def _show(result: dict[str, Any], folder: Path, classes: int, *, verbose: bool, json: bool) -> None:
     """Print the result; a run that has no lane to show for it ends with 1, and says where each one stopped."""
-    print_json(result) if json else print_result(result, folder, classes, verbose=verbose)
+    if json:
+        print_json(result)
+    else:
+        prior = f"{PRIORS.get(result['network'], result['network'])} (prior)"
+        out.print(display.result_table(result, prior, classes))
+        if verbose and (meter := display.meter_table(result)) is not None:
+            out.print(meter)
+        out.print(f"files: {folder}/ (config.toml, metrics.jsonl, result.json, checkpoint/)", soft_wrap=True)
+        if result["models"]:
+            out.print(f"a page with its matrices: {program()} report {folder}", soft_wrap=True)
     if result["stopped"] and all(row["lane"] == "prior" for row in result["models"]):
         stops = [f"lane {stop['lane']} in epoch {stop['epoch']}, step {stop['step']}" for stop in result["stopped"]]
         err.print(f"error: every lane has stopped: {'; '.join(stops)}; try a smaller --lr", soft_wrap=True)
         raise typer.Exit(1)
-
-
-def print_result(result: dict[str, Any], folder: Path, classes: int, *, verbose: bool) -> None:
-    prior = f"{PRIORS.get(result['network'], result['network'])} (prior)"
-    out.print(display.result_table(result, prior, classes))
-    if verbose and (meter := display.meter_table(result)) is not None:
-        out.print(meter)
-    out.print(f"files: {folder}/ (config.toml, metrics.jsonl, result.json, checkpoint/)", soft_wrap=True)
-    if result["models"]:
-        out.print(f"a page with its matrices: {program()} report {folder}", soft_wrap=True)
-
-
-def _tensorboard(folder: Path) -> TensorBoard:
-    if find_spec("tensorboard") is None:
-        raise ConfigError("TensorBoard is not installed", install_hint("tensorboard"))
-    return TensorBoard(folder / TENSORBOARD)
 
 
 def print_estimate(expected: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from imlp import kinds, machine, networks
 from imlp.commands.console import out, print_json
-from imlp.commands.options import with_options
+from imlp.commands.options import named_values
 from imlp.commands.progress import watched
 from imlp.errors import BackendError, ConfigError
 from imlp.look.verify import TOLERANCE, layer_errors, network_errors
@@ -48,7 +48,7 @@ def verify(
     Exits with 1 if they differ.
     """
     whole = network or ([] if kind else ["cnn", "mixer"])
-    given = with_options({"options": options or []})["options"]
+    given = named_values(options)
     if given and len([*whole, *(kind or [])]) > 1:
         raise ConfigError("--options are given for several networks or kinds", "name one of them: --network or --kind")
     made = {name: networks.make(name, **given) for name in whole}

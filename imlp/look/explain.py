@@ -86,10 +86,8 @@ def _terms(spec: Spec, i: int, j: int) -> tuple[Term, ...]:
     """What entry `(i, j)` of a matrix that is linear in its parameters adds up."""
     from imlp.reference.verbs import linear_map  # SciPy takes a while to import
 
-    entries, numbers = (
-        linear_map(spec),
-        [(name, place) for name, parameter in spec.parameters.items() for place in np.ndindex(parameter.shape)],
-    )
+    entries = linear_map(spec)
+    numbers = [(name, place) for name, parameter in spec.parameters.items() for place in np.ndindex(parameter.shape)]
     row = entries.A[np.flatnonzero((entries.rows == i) & (entries.columns == j))]
     return tuple(Term(*numbers[k], float(c)) for k, c in zip(row.indices, row.data, strict=True))
 
@@ -157,39 +155,26 @@ def place(spec: Spec) -> str:
 
 def in_shape(spec: Spec) -> Shape:
     """The shape that the flat input stands for; of a noun that does not say, `(M_in,)`."""
-    match spec:
-        case Patchify():
-            return spec.channels, spec.height, spec.width
-        case Transpose():
-            return spec.rows, spec.cols
-        case Shared():
-            return spec.rows, spec.in_features
-        case Chain():
-            return in_shape(spec.parts[0])
-    return _shape_of(spec, "in_shape", spec.matrix_shape[1])
+    return in_shape(spec.parts[0]) if isinstance(spec, Chain) else _shape(spec, "in_shape", spec.matrix_shape[1])
 
 
 def out_shape(spec: Spec) -> Shape:
     """The shape that the flat output stands for; of a noun that does not say, `(M_out,)`."""
+    return out_shape(spec.parts[-1]) if isinstance(spec, Chain) else _shape(spec, "out_shape", spec.matrix_shape[0])
+
+
+def _shape(spec: Spec, side: str, size: int) -> Shape:
     match spec:
         case Patchify():
-            return *spec.grid, spec.channels, spec.patch, spec.patch
+            image, patch = (spec.channels, spec.height, spec.width), (spec.channels, spec.patch, spec.patch)
+            return image if side == "in_shape" else (*spec.grid, *patch)
         case Transpose():
-            return spec.cols, spec.rows
+            return (spec.rows, spec.cols) if side == "in_shape" else (spec.cols, spec.rows)
         case Shared():
-            return spec.rows, spec.out_features
-        case Chain():
-            return out_shape(spec.parts[-1])
-    return _shape_of(spec, "out_shape", spec.matrix_shape[0])
-
-
-def _shape_of(spec: Spec, name: str, size: int) -> Shape:
-    """The shape that a noun says itself, if it does."""
-    shape = getattr(spec, name, None)
-    if shape is None:
-        return (size,)
+            return spec.rows, spec.in_features if side == "in_shape" else spec.out_features
+    shape: Any = getattr(spec, side, None) or (size,)
     if not isinstance(shape, tuple) or prod(shape) != size:
-        raise SpecError(f"{type(spec).__name__}.{name} is {shape!r}", f"give a tuple of sizes whose product is {size}")
+        raise SpecError(f"{type(spec).__name__}.{side} is {shape!r}", f"give a tuple of sizes whose product is {size}")
     return shape
 
 

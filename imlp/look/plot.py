@@ -1,6 +1,5 @@
 """Pictures of matrices: the whole of one, and one row of it folded back into the shape of the input."""
 
-import io
 from collections.abc import Mapping
 from pathlib import Path
 from textwrap import wrap
@@ -47,10 +46,8 @@ def matrix_figure(matrix: sparse.csr_array, spec: Spec, title: str) -> Figure:
 
 def save(figure: Figure, path: Path) -> None:
     """Write the figure in the format that its suffix names, whole or not at all."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format=path.suffix[1:], dpi=144)
     with write_whole(path) as file:
-        file.write(buffer.getvalue())
+        figure.savefig(file, format=path.suffix[1:], dpi=144)
 
 
 def _order(shape: Shape) -> str:

@@ -4,7 +4,8 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from matplotlib.figure import Figure
 
 import imlp
 from imlp.data.dataset import ProgressCallback, silent
@@ -18,9 +19,6 @@ from imlp.study.scores import Arm, arms_of
 from imlp.train.run_folder import RunFolder
 from imlp.train.run_reader import find_runs
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 REMEDY = "name folders that train, sweep or reproduce have written"
 
 
@@ -29,7 +27,7 @@ class Report:
     """The page, and every figure and table by name, of which the page shows the most important."""
 
     page: str
-    figures: "dict[str, Figure]"
+    figures: dict[str, Figure]
     tables: dict[str, tables.Table]
 
     @property
@@ -69,25 +67,19 @@ def make(
     for n, (folder, outcome) in enumerate(searched.items(), start=1):
         own = [arm for arm in arms if any(run.folder.absolute().is_relative_to(folder) for run in arm.arm.runs)]
         searches.append(SearchData(f"search{n}", folder, outcome, own))
-    charts: dict[str, page.Chart] = {}
-    found: list[tables.Table] = []
-    for n, arm in enumerate(arms):
-        progress("drawing figures", n, len(arms) + len(searches))
-        for kind, figure in figures.of_arm(arm).items():
-            charts[f"{arm.id}-{kind}"] = page.Chart(f"{arm.id}-{kind}", kind, figure)
-        found += tables.of_arm(arm)
-    for n, search in enumerate(searches, start=len(arms)):
-        progress("drawing figures", n, len(arms) + len(searches))
-        charts[f"{search.id}-trials"] = page.Chart(f"{search.id}-trials", "trials", figures.of_search(search))
-        found += tables.of_search(search)
-    found += [
-        tables.beside_paper(f"experiment{n}-beside-paper", outcome) for n, outcome in enumerate(outcomes, start=1)
-    ]
-    by_name = {table.id: table for table in found}
-    parts = page.sections(arms, outcomes, searches)
+    drawn: dict[str, dict[str, Figure]] = {}
+    parts: list[gather.ArmData | SearchData] = [*arms, *searches]
+    for n, shown in enumerate(parts):
+        progress("drawing figures", n, len(parts))
+        drawn[shown.id] = figures.of_search(shown) if isinstance(shown, SearchData) else figures.of_arm(shown)
+    written = [table for arm in arms for table in tables.of_arm(arm)]
+    written += [table for search in searches for table in tables.of_search(search)]
+    written += [tables.beside_paper(f"experiment{n}-beside-paper", own) for n, own in enumerate(outcomes, start=1)]
+    by_name = {table.id: table for table in written}
+    sections = page.sections(arms, outcomes, searches)
     name = " and ".join(folder.resolve().name for folder in folders)
-    text = page.render(parts, arms, charts, by_name, f"{name}: {counted(len(parts), 'set')} of runs", beside or {})
-    return Report(text, {name: chart.figure for name, chart in charts.items()}, by_name)
+    text = page.render(sections, arms, drawn, by_name, f"{name}: {counted(len(sections), 'set')} of runs", beside or {})
+    return Report(text, {f"{id}-{kind}": figure for id, of in drawn.items() for kind, figure in of.items()}, by_name)
 
 
 def write(
@@ -119,13 +111,9 @@ def write(
     check(*contents)
     for place, content in {path: report.page.encode(), **contents}.items():
         make_folder(place.parent)
-        _write(place, content)
+        with write_whole(place) as file:
+            file.write(content)
 
 
 def _below(folders: Iterable[Path], name: str) -> list[Path]:
     return list(dict.fromkeys(path.resolve() for folder in folders for path in sorted(folder.rglob(name))))
-
-
-def _write(path: Path, content: bytes) -> None:
-    with write_whole(path) as file:
-        file.write(content)

@@ -3,19 +3,21 @@
 import io
 import re
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
 
+import matplotlib
 import numpy as np
+from matplotlib import colormaps
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
+from imlp.look.plot import draw_meters, meter_figure, meter_height, search_figure
 from imlp.report.gather import ArmData, ModelData, SearchData, cadence, gather, series_name
 from imlp.study.scores import arms_of, constant_alpha
 from imlp.train.config import Lane
 from imlp.train.run_reader import Run
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 Curve = Sequence[tuple[float, float]]  # alphas and accuracies
 
@@ -26,52 +28,44 @@ DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (5, 2, 1.5, 2)))
 DIGITS = re.compile(r"(\.\d\d)\d+")
 
 
-@contextmanager
-def _style() -> Iterator[None]:
+def _style() -> AbstractContextManager[None]:
     """A name may hold dollars; text stays text; the same numbers give the same bytes."""
-    import matplotlib
-
-    with matplotlib.rc_context({"text.parse_math": False, "svg.fonttype": "none", "svg.hashsalt": "imlp"}):
-        yield
+    return matplotlib.rc_context({"text.parse_math": False, "svg.fonttype": "none", "svg.hashsalt": "imlp"})
 
 
-def of_arm(arm: ArmData) -> dict[str, "Figure"]:
+def of_arm(arm: ArmData) -> dict[str, Figure]:
     """All figures of an arm by name, the one to show first first; those that have nothing to show are left out."""
-    found: dict[str, Figure] = {}
     with _style():
-        if any(model.epochs for model in arm.models):
-            found["epochs"] = by_epoch(arm)
+        found = {"epochs": by_epoch(arm)} if any(model.epochs for model in arm.models) else {}
         if any(series.scores for series in arm.series):
             alpha = {"alpha": against_alpha(arm)}
             found = alpha | found if arm.has_curve else found | alpha
         known = [knobs_of(model.lane) for model in arm.models if model.score]
         if len({pair[0] for pair in known if pair and pair[0] != pair[1]}) > 1:
             found = {"knobs": knobs(arm)} | found
-        if any(model.meter for model in arm.models):
-            found["bias"] = bias(arm)
+        if meters := {model.title: model.meter for model in arm.models if model.meter}:
+            found["bias"] = meter_figure(meters, arm.name)
     return found
 
 
-def of_search(search: SearchData) -> "Figure":
+def of_search(search: SearchData) -> dict[str, Figure]:
     """Validation accuracy by alpha, one point per trial."""
-    from imlp.look.plot import search_figure
-
     with _style():
-        return search_figure(search.outcome)
+        return {"trials": search_figure(search.outcome)}
 
 
-def svg(figure: "Figure") -> bytes:
+def svg(figure: Figure) -> bytes:
     """A figure as SVG, its coordinates to a hundredth of a point and without the spaces between its elements."""
     drawn = " ".join(_saved(figure, "svg", metadata={"Date": None}).decode().split())
     return re.sub(r' d="[^"]*"', lambda path: DIGITS.sub(r"\1", path[0]), drawn).encode()
 
 
-def written(figure: "Figure") -> dict[str, bytes]:
+def written(figure: Figure) -> dict[str, bytes]:
     """A figure as SVG and PNG."""
     return {"svg": svg(figure), "png": _saved(figure, "png", dpi=144)}
 
 
-def _saved(figure: "Figure", kind: str, **options: Any) -> bytes:
+def _saved(figure: Figure, kind: str, **options: Any) -> bytes:
     buffer = io.BytesIO()
     with _style():
         if figure.get_layout_engine() is not None:
@@ -83,7 +77,7 @@ def _saved(figure: "Figure", kind: str, **options: Any) -> bytes:
 
 def against_alpha(
     arm: ArmData, *, fits: bool = True, beside: Mapping[str, Curve] | None = None, size: tuple[float, float] = SIZE
-) -> "Figure":
+) -> Figure:
     """Accuracy against alpha, each series with its spread and, with `fits`, its two lines; in grey, curves by name."""
     figure, axes = _figure(arm, size)
     for k, series in enumerate(arm.series):
@@ -141,7 +135,7 @@ def knobs_of(lane: Lane | None) -> tuple[float, float] | None:
     return None if locality is None or sharing is None else (locality, sharing)
 
 
-def knobs(arm: ArmData) -> "Figure":
+def knobs(arm: ArmData) -> Figure:
     """Accuracy by the alphas of locality and of sharing, as a heat map."""
     known = {pair: model.score for model in arm.models if model.score and (pair := knobs_of(model.lane))}
     grid = {alpha for pair in known if pair[0] != pair[1] for alpha in pair}  # others lie on the diagonal alone
@@ -163,22 +157,16 @@ def knobs(arm: ArmData) -> "Figure":
     return figure
 
 
-def by_epoch(arm: ArmData) -> "Figure":
+def by_epoch(arm: ArmData) -> Figure:
     """Accuracy by epoch; of more models than one panel can show, a panel for each series and one for the rest."""
-    from matplotlib.figure import Figure
-
     panels = _panels(arm)
     figure = Figure(figsize=SIZE if len(panels) == 1 else (4.6 * len(panels), 7), layout="constrained")
     _draw_epochs(figure, arm, panels)
     return figure
 
 
-def of_run(run: Run) -> "Figure":
+def of_run(run: Run) -> Figure:
     """One run: accuracy by epoch and, beside it, what each layer of each lane holds at the end."""
-    from matplotlib.figure import Figure
-
-    from imlp.look.plot import draw_meters, meter_height
-
     (arm,) = gather(arms_of([run]))
     meters = {model.title: model.meter for model in arm.models if model.meter}
     with _style():
@@ -193,8 +181,6 @@ def of_run(run: Run) -> "Figure":
 
 
 def _draw_epochs(figure: Any, arm: ArmData, panels: Mapping[str, list[ModelData]]) -> None:
-    from matplotlib.ticker import MaxNLocator
-
     row = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for axes, (title, models) in zip(row, panels.items(), strict=True):
         for model, style in zip(models, styles(models), strict=True):
@@ -236,7 +222,6 @@ def _panels(arm: ArmData) -> dict[str, list[ModelData]]:
 
 def styles(models: Sequence[ModelData]) -> list[dict[str, Any]]:
     """Colours by alpha, plain numbers by their size before schedules; dashes by cadence; the prior is dotted."""
-    from matplotlib import colormaps
 
     def setting(lane: Lane) -> tuple[bool, float, str]:
         alpha = constant_alpha(lane)
@@ -256,16 +241,7 @@ def styles(models: Sequence[ModelData]) -> list[dict[str, Any]]:
     return [style(model.lane) for model in models]
 
 
-def bias(arm: ArmData) -> "Figure":
-    """The three parts of every layer after the last epoch, one panel per lane."""
-    from imlp.look.plot import meter_figure
-
-    return meter_figure({model.title: model.meter for model in arm.models if model.meter}, arm.name)
-
-
-def _figure(arm: ArmData, size: tuple[float, float]) -> tuple["Figure", Any]:
-    from matplotlib.figure import Figure
-
+def _figure(arm: ArmData, size: tuple[float, float]) -> tuple[Figure, Any]:
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.subplots()
     axes.set_title(textwrap.fill(arm.name, 60), fontsize=10)

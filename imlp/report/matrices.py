@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from math import prod
 
 import numpy as np
+from matplotlib import colormaps
+from PIL import Image
 
 from imlp.data import NAMES
 from imlp.errors import ImlpError, OutsideError
@@ -120,8 +122,6 @@ def examples(run: Run) -> dict[str, np.ndarray]:
 
 def photo(image: np.ndarray) -> bytes:
     """A training image as a PNG."""
-    from PIL import Image
-
     buffer = io.BytesIO()
     Image.fromarray(image.transpose(1, 2, 0).squeeze()).save(buffer, format="png")
     return buffer.getvalue()
@@ -129,9 +129,6 @@ def photo(image: np.ndarray) -> bytes:
 
 def picture(values: np.ndarray) -> bytes:
     """A PNG in red, white and blue; the strongest hundredth of the entries is as dark as it gets."""
-    from matplotlib import colormaps
-    from PIL import Image
-
     largest = float(np.quantile(np.abs(values), 0.99)) or float(np.abs(values).max()) or 1.0
     image = Image.fromarray((127.5 + 127.5 * np.clip(values / largest, -1, 1)).round().astype(np.uint8))
     image.putpalette(colormaps["RdBu"](np.arange(256), bytes=True)[:, :3].tobytes())

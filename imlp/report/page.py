@@ -5,9 +5,11 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cache
 from importlib.resources import files as resources
-from typing import TYPE_CHECKING
+
+from jinja2 import Environment, PackageLoader
+from matplotlib.figure import Figure
 
 import imlp
 from imlp.report.figures import svg
@@ -18,51 +20,9 @@ from imlp.study.cost import counted, duration
 from imlp.study.outcomes import ExperimentOutcome, Verdict
 from imlp.study.scores import constant_alpha
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 QUESTION = "How much should a network know before it learns?"
 FEW = 4  # models that fit into one sentence
 VERDICTS = {"holds": "✓", "fails": "✗", "cannot tell": "?"}  # a mark beside the word, for those who see no colour
-CAPTIONS = {
-    "alpha": "Mean and standard deviation over seeds against alpha. The axis is logarithmic but for its first part, "
-    "which reaches 0.",
-    "epochs": "Mean over seeds by epoch, after the epoch's mixing; the band is one standard deviation.",
-    "knobs": "Mean and standard deviation over seeds. Locality moves W towards the prior's support, sharing moves what "
-    "lies there towards equal weights; at 0 and 0 stands the plain MLP, at 1 and 1 a layer of the prior's kind.",
-    "bias": "The bias meter after the last epoch: each bar is a layer's |W|². Shared is the part that is a structured "
-    "layer, local what else stands where one can be non-zero, outside the rest.",
-    "trials": "One point per trial: its last accuracy on the images held out. A cross was stopped early, the star is "
-    "the choice, the dashed line the prior. Alpha 0 stands left of the logarithmic axis.",
-}
-OVER = {
-    "alpha": "one alpha for all layers",
-    "alpha-per-layer": "one alpha per layer",
-    "schedule": "the kind of schedule and its alpha",
-    "settings": "the settings of a coupling that has no alpha",
-}
-
-
-@dataclass(frozen=True)
-class Chart:
-    """A figure on the page."""
-
-    name: str
-    kind: str
-    figure: "Figure"
-
-    @property
-    def caption(self) -> str:
-        return CAPTIONS[self.kind]
-
-    @cached_property
-    def address(self) -> str:
-        return data_uri("svg+xml", svg(self.figure))
-
-    @property
-    def is_wide(self) -> bool:
-        """Whether it has so many panels that a phone has to scroll."""
-        return self.figure.get_figwidth() > 7
 
 
 @dataclass(frozen=True)
@@ -115,21 +75,16 @@ def sections(
 def render(
     parts: Sequence[Section],
     arms: Sequence[ArmData],
-    charts: Mapping[str, Chart],
+    drawn: Mapping[str, Mapping[str, Figure]],
     tables: Mapping[str, Table],
     name: str,
     beside: Mapping[str, str],
 ) -> str:
-    """The whole page: charts and tables by the names of their files, `name` for what was asked for, and links."""
-    from jinja2 import Environment, PackageLoader
-
-    def charts_of(arm: ArmData) -> list[Chart]:
-        return [chart for name, chart in charts.items() if name == f"{arm.id}-{chart.kind}"]
-
+    """The whole page: figures by arm or search and by kind, tables by name, `name` for what was asked for, links."""
     loader = Environment(
         loader=PackageLoader("imlp.report", "."), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    loader.globals.update(charts=charts, charts_of=charts_of, table=tables.get, OVER=OVER, MARKS=VERDICTS)
+    loader.globals.update(drawn=drawn, svg=cache(svg), table=tables.get, MARKS=VERDICTS)
     loader.globals.update(picture=picture, photo=photo, data_uri=data_uri, valley=valley, duration=duration)
     loader.filters.update(counted=counted, verdicts=verdicts, often=often)
     lead = lead_arm(arms)

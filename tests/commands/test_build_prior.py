@@ -8,14 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import needs
 from scipy import sparse
 from typer.testing import CliRunner
 
 from imlp import reference
 from imlp.cli import app
 from imlp.kinds import KINDS, make
-from imlp.spec import Conv, Shared
+from imlp.spec import Conv
 
 ROOT = Path(__file__).parents[2]
 
@@ -89,38 +88,7 @@ def test_weights_from_a_file(tmp_path):
     result = run("--kind", "shared", *shape, "--weights", tmp_path / "w.npy", "--out", tmp_path / "m.npy")
     assert result.exit_code == 0, result.output
     np.testing.assert_array_equal(np.load(tmp_path / "m.npy"), np.kron(np.eye(2), weight))
-
-
-@pytest.mark.parametrize("file", ["w.pt", "w.safetensors", "all.pt", "all.safetensors:b", "all.pt:b"])
-def test_weights_from_torch_and_safetensors(file, tmp_path):
-    needs("accel")
-    import safetensors.torch
-    import torch
-
-    weight = torch.nn.Parameter(torch.randn(2, 3, dtype=torch.float64))
-    arrays = {"a": torch.zeros(2, 2), "b": weight, "c": torch.zeros(3)}
-    torch.save(weight, tmp_path / "w.pt")
-    torch.save(arrays, tmp_path / "all.pt")
-    safetensors.torch.save_file({"w": weight.detach()}, tmp_path / "w.safetensors")
-    safetensors.torch.save_file({name: own.detach() for name, own in arrays.items()}, tmp_path / "all.safetensors")
-    shape = ("--kind", "shared", "--rows", 2, "--in-features", 3, "--out-features", 2)
-    result = run(*shape, "--weights", tmp_path / file, "--out", tmp_path / "m.npy")
-    assert result.exit_code == 0, result.output
-    np.testing.assert_array_equal(np.load(tmp_path / "m.npy"), np.kron(np.eye(2), weight.detach().numpy()))
-    spec = Shared(2, 3, 2)
-    np.testing.assert_array_equal(reference.matrix(spec, weight, layout="dense"), np.load(tmp_path / "m.npy"))
-    result = run(*shape, "--weights", tmp_path / "all.pt:d")
-    check_refusal(result, "has no 'd'")
-    torch.save([weight, Path], tmp_path / "w.pt")  # an object: it is not unpickled
-    check_refusal(run(*shape, "--weights", tmp_path / "w.pt"), "not a plain .pt array")
-    check_refusal(run(*shape, "--weights", tmp_path / "w.txt"), "use .npy or .pt or .safetensors")
-
-
-def test_alpha_mixes_with_a_dense_matrix(tmp_path):
-    for alpha in (0, 0.25, 1):
-        assert run("--image", "1x4x4", "--alpha", alpha, "--out", tmp_path / f"{alpha}.npy").exit_code == 0
-    w, mixed, w_p = (np.load(tmp_path / f"{alpha}.npy") for alpha in (0, 0.25, 1))
-    np.testing.assert_allclose(mixed, 0.75 * w + 0.25 * w_p)
+    check_refusal(run("--kind", "shared", *shape, "--weights", tmp_path / "w.pt"), "use .npy")
 
 
 @pytest.mark.parametrize("entry", [None, "0,0", "7"])
@@ -141,12 +109,6 @@ def test_an_entry_is_explained(kind, entry, tmp_path):
         assert f" = {value:.6g}\n" in shown
     for step in found["steps"]:
         assert f"{step['name']} = {step['formula']} = {step['numbers']} = {step['value']}" in shown
-
-
-def test_an_explained_entry_of_a_mixture():
-    shown = run("--image", "1x4x4", "--alpha", "0.5", "--entry", "0,15").stdout
-    assert "entry (0, 15) = 0, for a = 4 is not a row of the kernel" in shown
-    assert "with alpha = 0.5, and W drawn at random" in shown
 
 
 class Harmful:
@@ -197,8 +159,6 @@ def test_a_weight_file_that_will_not_do(name, message, tmp_path):
     [
         ("--kind patchify --patch 5", "patch 5 does not divide the height 32; use one of 1, 2, 4, 8, 16, 32"),
         ("--kernel 40", "use a kernel that spans at most 34"),
-        ("--alpha 2", "give a number from 0 (plain MLP) to 1 (the prior)"),
-        ("--alpha nan", "give a number from 0"),
         ("--out m.txt", "use .npz or .npy"),
         ("--plot m.gif", "use .png or .svg or .pdf"),
         ("--out missing/m.npz", "choose a folder that exists"),
@@ -207,7 +167,6 @@ def test_a_weight_file_that_will_not_do(name, message, tmp_path):
         ("--kind patchify --explain --entry 3072", "the matrix has no row 3072; give a row from 0 to 3071"),
         ("--kind patchify --entry 0,3072", "the matrix has no column 3072; give a column from 0 to 3071"),
         ("--kind transpose --rows 100000 --cols 100000", "choose a geometry with at most"),
-        ("--image 3x224x224 --out-channels 16 --alpha 0.5", "leave out --alpha"),
         ("--image 3x224x224 --out-channels 16 --out m.npy", "write .npz instead"),
     ],
 )

@@ -5,12 +5,10 @@ import os
 import re
 import shlex
 import shutil
-import socket
 import stat
 import struct
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -270,22 +268,6 @@ def test_a_foreign_config_is_named_and_skipped_by_the_report(trained, tmp_path):
     assert result.exit_code == 2
     assert result.stderr.splitlines()[-1].startswith("error: there is no run to report on")
     refused(r"a/config.toml is not that of a run: unknown setting: 'theme'", "plot", tmp_path / "a")
-
-
-def test_a_client_that_resets_its_connection(capfd):
-    from imlp.commands import explore
-
-    with explore._server(b"x" * 50_000_000, 0) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        for _ in range(3):
-            with socket.create_connection(server.server_address, timeout=10) as client:
-                client.sendall(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n")
-                client.recv(1000)
-                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        server.shutdown()
-        thread.join()
-    assert capfd.readouterr().err == ""
 
 
 def test_benchmarks_refuse_numbers_that_measure_nothing():

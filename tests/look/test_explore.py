@@ -2,12 +2,8 @@
 
 import json
 import re
-import signal
-import socket
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from itertools import islice
 from math import prod
 from pathlib import Path
@@ -621,28 +617,6 @@ def test_the_asset_is_figure_2_of_the_record():
         assert (alphas[0], alphas[-1]) == (0, 1)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_it_is_served_on_this_machine_only_until_ctrl_c(number, tmp_path):
-    """Also in the background, where shells make it ignore Ctrl-C."""
-    command = [sys.executable, "cli.py", "explore", "--serve", "--port", "0", "--out", str(tmp_path / "e.html")]
-    command = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *command]
-    server = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        lines = [server.stdout.readline() for _ in range(2)]
-        address = re.search(r"http://127\.0\.0\.1:\d+/", lines[1])[0]
-        with urllib.request.urlopen(address) as answer:
-            assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
-            assert answer.read().decode() == explore.page() == (tmp_path / "e.html").read_text()
-        with pytest.raises(urllib.error.HTTPError, match="404") as refused:
-            urllib.request.urlopen(address + "cli.py")
-        refused.value.close()
-    finally:
-        server.send_signal(number)
-        out, err = server.communicate(timeout=20)
-    assert (server.returncode, err) == (0, "")
-    assert out == "stopped\n"
-
-
 def refused(*arguments):
     result = CliRunner().invoke(app, ["explore", *map(str, arguments)])
     assert result.exit_code == 2
@@ -654,11 +628,6 @@ def refused(*arguments):
 def test_bad_input_gives_one_line_with_the_remedy(tmp_path):
     assert "use .html" in refused("--out", tmp_path / "page.png")
     assert "choose a folder that exists" in refused("--out", tmp_path / "missing" / "page.html")
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        assert "--port 0" in refused("--out", tmp_path / "page.html", "--serve", "--port", port)
 
 
 def test_the_page_is_written_without_torch_and_matplotlib(tmp_path):
