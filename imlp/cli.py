@@ -116,7 +116,7 @@ def _check_argument(argument: str, before: str) -> None:
 def _check_environment() -> None:
     """Refuse what packages that we import read from the environment, and would stop at with a traceback."""
     epoch = os.environ.get("SOURCE_DATE_EPOCH", "0")
-    if not re.fullmatch("[0-9]{1,12}", epoch):
+    if not re.fullmatch("[0-9]{1,11}", epoch):
         raise ConfigError(f"SOURCE_DATE_EPOCH is {epoch!r:.40}", "give seconds since 1970, or unset it")
 
 

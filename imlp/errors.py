@@ -8,6 +8,9 @@ import sys
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+# What code from outside the package may raise, beside what ends every program
+OUTSIDERS = (Exception, GeneratorExit, SystemExit)
+
 
 class ImlpError(Exception):
     """`ImlpError("patch 5 does not divide 32", "use 1, 2, 4, 8, 16 or 32")` reads as one line."""

@@ -50,10 +50,10 @@ def _build(folder: Path, collect: Path | None, name: str | None) -> None:
     if collect is None and not archive.names(check_path(folder)) and not (folder / "README.md").is_file():
         problem = f"there are no results on record in {folder.absolute()}"
         raise ConfigError(problem, "run this in a clone of the repository, or collect runs first: --collect FOLDER")
-    if name is not None and Path(name).name != name:
+    target = folder / (name or check_path(collect).resolve().name if collect is not None else "")
+    if name is not None and (Path(name).name != name or name == ".." or target.is_file()):
         raise ConfigError(f"--name is {name!r}", "give the name of a folder in the record, without slashes")
     if collect is not None:
-        target = folder / (name or check_path(collect).resolve().name)
         with watched() as progress, archive.replaced(target) as new:
             n = archive.collect(collect, new) + archive.draw(new, progress)
         out.print(f"collected: {n} files", soft_wrap=True)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from imlp.commands.console import in_panel, out, print_json, table
+from imlp.commands.console import err, in_panel, out, print_json, table
 from imlp.commands.options import Study, exit_if_interrupted, settings_as_options, with_options
 from imlp.commands.progress import watched
 from imlp.commands.sweep_display import Board, print_estimate
@@ -89,7 +89,10 @@ def reproduce(
     else:
         print_outcome(result.outcome)
         out.print(f"files: {result.folder}/" + (", a page to show: report.html" if page else ""), soft_wrap=True)
-    if result.failed:
+    for name, arm in result.arms.items():
+        if arm.has_no_lane_left:
+            err.print(f"error: every lane of {name} has stopped; try a smaller --lr", soft_wrap=True)
+    if result.failed or any(arm.has_no_lane_left for arm in result.arms.values()):
         raise typer.Exit(1)
 
 

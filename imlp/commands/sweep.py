@@ -79,7 +79,7 @@ def sweep(
         out.print(f"a page to show: {program()} report {result.folder}", soft_wrap=True)
     if result.failed:
         raise typer.Exit(1)
-    if result.arm and all(score.lane is None for score in result.arm.scores):
+    if result.arm and result.arm.has_no_lane_left:
         err.print("error: every lane of every run has stopped; try a smaller --lr", soft_wrap=True)
         raise typer.Exit(1)
 

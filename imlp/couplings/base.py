@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 from imlp.couplings.schedule import Alpha
-from imlp.errors import ImlpError, OutsideError
+from imlp.errors import OUTSIDERS, ImlpError, OutsideError
 from imlp.plugins import Outside
 from imlp.spec import Spec
 from imlp.verbs import LayerVerbs
@@ -77,7 +77,7 @@ class Coupling:
             return getattr(self, method)(*arguments)
         except ImlpError:
             raise
-        except Exception as error:
+        except OUTSIDERS as error:
             if self.outside is None:
                 raise
             raise self.outside.failure(f"{self.outside.name}.{method}", error) from error

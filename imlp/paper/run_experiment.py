@@ -86,6 +86,7 @@ def reproduce(
             data = prepare.load_data(plan.base, watcher.progress)
             where, span = folder / re.sub(r"\W+", "-", plan.name.lower()), range(first, first + n)
             runner = Runner(watcher, cluster, check)
+            refuse_links([where])
             arm, own = run_lanes(plan.base, plan.lanes, span, where, data, runner, at_once=lanes_at_once)
             arms |= {plan.name: arm} if arm else {}
             failed += own

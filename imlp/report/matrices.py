@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib import colormaps
 from PIL import Image
 
+from imlp.couplings import Branching
 from imlp.data import NAMES
 from imlp.errors import ImlpError, OutsideError
 from imlp.init import network_parameters
@@ -83,7 +84,8 @@ def _corners(run: Run, prior: str, saved: SavedWeights, part: Part | None) -> tu
         found[prior] = whole[rows, columns]
     if not all(np.isfinite(own).all() for own in found.values()):  # no run saves such a checkpoint
         raise ValueError("a weight is not finite")
-    if not saved.network.is_module:  # a PyTorch model draws its own
+    in_parts = any(isinstance(lane.rule, Branching) for lane in run.lanes)  # U alone is not what such a lane began as
+    if not saved.network.is_module and not in_parts:  # a PyTorch model draws its own
         first = network_parameters(saved.network, dense=True, seed=run.config.seed)[f"{layer.name}.weight"]
         found["before training"] = first[rows, columns]
     return layer, (rows, columns), found

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from imlp.errors import ArrayError, ImlpError, SpecError
+from imlp.errors import OUTSIDERS, ArrayError, ImlpError, SpecError
 
 if TYPE_CHECKING:
     from scipy import sparse
@@ -195,7 +195,7 @@ def own_matrix(spec: Spec, arrays: Mapping[str, np.ndarray]) -> "sparse.csr_arra
         given = spec.matrix(**arrays)
     except ImlpError:
         raise
-    except Exception as error:
+    except OUTSIDERS as error:
         call = f"{name}.matrix({', '.join(f'{parameter}=...' for parameter in arrays)})"
         raise SpecError(f"{call} failed: {type(error).__name__}: {error}", "correct it") from error
     try:

@@ -97,7 +97,7 @@ class Search:
         if self.storage is not None:  # before the folder is made: it may be no storage at all
             self._open()
         with locked(self.folder):
-            refuse_links(self.folder / name for name in FILES)
+            refuse_links(self.folder / name for name in (*FILES, "final"))
             self._refuse_another()
             self.study = self._open()
             if not (self.folder / "settings.json").exists():

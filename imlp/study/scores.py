@@ -128,6 +128,11 @@ class Arm:
         return [score for lane in lanes if (score := self.score(lane))]
 
     @property
+    def has_no_lane_left(self) -> bool:
+        """Whether every lane of every run has stopped."""
+        return all(score.lane is None for score in self.scores)
+
+    @property
     def measure(self) -> str:
         """What its accuracies are."""
         return self.config.measure

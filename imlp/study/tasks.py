@@ -128,6 +128,7 @@ def run_task(task: Task, data: Dataset, callbacks: Sequence[Callback]) -> Outcom
 
     A run that fails leaves its traceback in its folder, as `error.log`.
     """
+    refuse_links([task.folder])
     try:
         trainer = Trainer(task.config, data, task.folder, [*task.callbacks, *callbacks])
         if (result := trainer.finished()) is None:

@@ -31,6 +31,14 @@ def breaks():
 def exits():
     raise GeneratorExit("no more")
 
+class Exits(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(2, 2, 3)
+
+    def forward(self, x):
+        raise SystemExit(3)
+
 class Reads(nn.Module):
     def __init__(self):
         super().__init__()
@@ -122,7 +130,7 @@ def test_a_network_of_timm():
     [
         (
             ["{mine}:nothing"],
-            "mine.py has no 'nothing'.*it defines Reads, breaks, exits, free, network, small, twice, wrong",
+            "mine.py has no 'nothing'.*it defines Exits, Reads, breaks, exits, free, network, small, twice, wrong",
         ),
         (["{mine}:wrong"], "makes a str; let it make a torch.nn.Module"),
         (["{mine}:one"], "is a Linear; name a function that makes a torch.nn.Module, or its class"),
@@ -144,6 +152,7 @@ def test_a_network_of_timm():
         (["{mine}:network", "--image", "2x0x6"], r"input_shape is \(2, 0, 6\); give"),
         (["{mine}:Reads", "--image", "2x6x6"], "conv has no dense form: its weight is read outside of it"),
         (["{mine}:exits"], r"cannot be made with \(\): no more"),
+        (["{mine}:Exits"], "the module cannot take a batch"),
         (["{mine}:network", "--out", "dense.pt"], "does not end in a known type; use .safetensors"),
         (["resnet50"], r"'resnet50' names no object; did you mean torchvision.models:resnet50\?; write FILE.py:NAME"),
         (["nosuch"], "names no object; write FILE.py:NAME or package.module:NAME"),

@@ -219,6 +219,26 @@ def test_a_study_does_not_write_through_links_of_its_folder(command, name, made,
     assert not Path("victim").exists()
 
 
+@pytest.mark.parametrize("command", ["sweep", "search", "reproduce"])
+def test_a_study_does_not_write_into_folders_that_links_stand_for(command, made, tmp_path, monkeypatch):
+    """A run's folder in a sweep, the last runs of a search, an arm's folder in an experiment."""
+    needs("optuna")
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    shutil.rmtree("theirs")
+    assert CliRunner().invoke(app, READERS[command][0]).exit_code == 0
+    folders = {path.parent.relative_to("theirs").parts[0] for path in Path("theirs").rglob("config.toml")}
+    (name,) = {name for name in folders if not name.startswith("batch")}
+    shutil.rmtree("theirs")
+    for folder in ("theirs", "victim"):
+        Path(folder).mkdir()
+    (Path("theirs") / name).symlink_to(tmp_path / "victim")
+    result = CliRunner().invoke(app, READERS[command][0])
+    assert result.exit_code == 2, result.output
+    assert f"theirs/{name} is a symbolic link" in result.stderr
+    assert list(Path("victim").iterdir()) == []
+
+
 TAG = "<script src=x>"
 
 

@@ -339,6 +339,9 @@ def test_what_standard_output_cannot_encode_is_escaped(tmp_path):
 
 def test_variables_of_the_environment_that_other_packages_stop_at(tmp_path):
     given = ["build-prior", "--kind", "transpose", "--rows", 2, "--cols", 2, "--plot", tmp_path / "t.png"]
+    done = as_a_program(*given, SOURCE_DATE_EPOCH="9" * 12)  # the year 33658
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
     done = as_a_program(*given, SOURCE_DATE_EPOCH="x")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "SOURCE_DATE_EPOCH is 'x'" in done.stderr

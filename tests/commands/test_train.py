@@ -314,6 +314,17 @@ def test_one_table_of_lanes_is_a_lane(data):
     assert json.loads(result.stdout)["models"][1]["name"] == "I-MLP alpha conv1=0.5,conv2=decay:0.5:1, every step"
 
 
+OWN = """
+title = "Diverges"
+asks = "Does it?"
+settings = { train_size = 60, epochs = 1, lr = 1e300, options = { width = 64, strides = [1, 2, 2] } }
+[[arms]]
+name = "both"
+alphas = []
+more = [{ coupling = "pathway" }]
+[budgets.smoke]
+seeds = 1
+"""
 DIVERGES = ["--coupling", "pathway", "--lr", "1e300", "--no-verify"]  # and has no prior
 
 
@@ -332,6 +343,10 @@ def test_a_run_whose_only_lane_diverged_fails_and_says_where(data):
     )
     assert swept.exit_code == 1, swept.output
     assert "every lane of every run has stopped" in swept.stderr
+    Path("own.toml").write_text(OWN)
+    made = CliRunner().invoke(app, ["reproduce", "own.toml", "--data", data, "--out", "made", "--no-verify"])
+    assert made.exit_code == 1, made.output
+    assert "every lane of both has stopped" in made.stderr
 
 
 def test_alpha_none_trains_the_prior_alone(data):

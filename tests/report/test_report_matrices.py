@@ -52,6 +52,7 @@ def test_a_layer_of_two_parts_is_shown_as_their_sum(tmp_path):
     rows, columns = found.part
     whole = trainer.backend.weight(trainer.state.lanes, found.layer.name)
     U = trainer.state.lanes.parameters[f"{found.layer.name}.weight"]
+    assert "before training" not in found.corners  # it would be U alone
     for n, lane in enumerate(trainer.config.lanes):
         shown = found.corners[lane.title]
         np.testing.assert_allclose(shown, whole[n, rows, columns], atol=1e-12, err_msg=lane.title)
