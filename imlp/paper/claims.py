@@ -315,7 +315,8 @@ def collapses(evidence: Evidence, *, arms: list[str]) -> tuple[str, str]:
 
     It holds if what the best fit leaves is at most the spread of a difference, as a root mean square over all points.
     """
-    points, variances = [], []
+    points: list[Point] = []
+    variances: list[float | None] = []
     for arm in arms:
         plain, lr, before = evidence.score(arm, Lane(alpha="0")), evidence.arm(arm).config.lr, len(points)
         for score in evidence.arm(arm).scores:

@@ -1,7 +1,7 @@
 """Whether valleys at several learning rates and cadences are one curve, and of which combination of the three."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -43,7 +43,7 @@ def collapse(points: Sequence[Point]) -> Collapse:
     alpha, steps, lr, loss = (np.array(column, float) for column in zip(*points, strict=True))
     lr = lr / lr.max()
 
-    def error(exponents: Sequence[float]) -> float:
+    def error(exponents: Any) -> float:
         cadence, rate, depth = exponents
         x = np.log10(alpha) - cadence * np.log10(steps) - rate * np.log10(lr)
         terms = np.vander((x - x.mean()) / x.std(), DEGREE + 1) * lr[:, None] ** depth
@@ -52,4 +52,5 @@ def collapse(points: Sequence[Point]) -> Collapse:
 
     starts = ([1, 0, 0], [1, 1, 0.5], [0.5, 2, 0.3])
     best = min((minimize(error, start, method="Nelder-Mead") for start in starts), key=lambda found: found.fun)
-    return Collapse(*map(float, best.x), error(best.x), error([0, 0, 0]))
+    cadence, rate, depth = map(float, best.x)
+    return Collapse(cadence, rate, depth, error(best.x), error([0, 0, 0]))

@@ -196,6 +196,7 @@ class Trainer:
         for index, lane in enumerate(state.active):
             if self.config.lanes[lane].align == "once" and self.interpolation.first_mixed(lane) == state.epoch:
                 assert state.lanes is not None
+                assert state.prior is not None
                 align_(self.backend, state.lanes.lane(index), state.prior)
 
     def step(self, batch: np.ndarray) -> None:
