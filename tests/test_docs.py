@@ -22,8 +22,9 @@ from typer.core import TyperGroup
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from imlp import networks
+from imlp import kinds, networks
 from imlp.cli import app
+from imlp.plugins import is_outside
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -93,6 +94,8 @@ def problem(words: list[str]) -> str:
         case ["python", "cli.py", *given]:
             try:
                 parse(get_command(app), given)
+                if "--kind" in given and not is_outside(kind := given[given.index("--kind") + 1]):
+                    kinds.find(kind)
             except Exception as error:
                 return repr(error)
             return ""

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import needs
+from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
 from imlp.cli import app
@@ -459,7 +460,7 @@ def test_a_state_forged_under_a_valid_checksum(forged, trained, tmp_path):
     (path,) = (folder / "checkpoint").iterdir()
     arrays, state = checkpoint.read(path)
     text = json.dumps({**state, **forged})
-    checkpoint._write(path, arrays, {"state": text, "sha256": checkpoint._digest(arrays, text)})
+    save_file(arrays, path, metadata={"state": text, "sha256": checkpoint._digest(arrays, text)})
     refused("no checkpoint in .* is whole", "export", folder)
 
 

@@ -65,7 +65,7 @@ def test_mistakes_in_a_sweep_are_explained(data, arguments, message):
     assert "Traceback" not in result.output
 
 
-VALLEY = {"valley-position", "valley-annealed", "valley-optimizer", "amount"}
+VALLEY = {"valley-position", "valley-annealed", "valley-optimizer", "valley-aligned", "function", "amount"}
 
 
 def test_all_experiments_are_there():
