@@ -1,7 +1,6 @@
 """The command line: parse, call, print. `python cli.py ...` in the repository, `imlp ...` once installed."""
 
 import ast
-import errno
 import gc
 import os
 import re
@@ -52,12 +51,15 @@ def summary(name: str) -> str:
 class Commands(TyperGroup):
     """Shows an error of ours as one line and exits with 2; a traceback would help no user."""
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+    def main(self, *args: Any, **options: Any) -> Any:
         with _errors_in_one_line():
-            for before, argument in pairwise(["", *args]):
-                _check_argument(argument, before)
-            _check_environment()
-            return super().parse_args(ctx, args)
+            return super().main(*args, **options)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        for before, argument in pairwise(["", *args]):
+            _check_argument(argument, before)
+        _check_environment()
+        return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
         for name, command in self.commands.items():
@@ -73,10 +75,6 @@ class Commands(TyperGroup):
             gc.enable()
         return name, found, rest
 
-    def invoke(self, ctx: Any) -> Any:
-        with _errors_in_one_line():
-            return super().invoke(ctx)
-
 
 @contextmanager
 def _errors_in_one_line() -> Iterator[None]:
@@ -85,8 +83,6 @@ def _errors_in_one_line() -> Iterator[None]:
     except ImlpError as error:
         _fail(error)
     except OSError as error:  # of a path that nothing has looked at before, or of standard output
-        if error.errno == errno.EPIPE:
-            raise
         problem = f"{shown(error.filename or 'standard output or the system')}: {reason(error)}"
         _fail(FileError(problem, "check that it exists and that you have permission"))
     except MemoryError:
@@ -95,7 +91,7 @@ def _errors_in_one_line() -> Iterator[None]:
 
 def _fail(error: ImlpError) -> NoReturn:
     print(f"error: {' '.join(str(error).splitlines())}", file=sys.stderr)
-    raise typer.Exit(2) from None
+    sys.exit(2)
 
 
 def _check_argument(argument: str, before: str) -> None:

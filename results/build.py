@@ -14,8 +14,7 @@ import figure3
 import typer
 from results_page import FINDINGS, MARK, pages
 
-from imlp.commands.console import err, out
-from imlp.commands.progress import watched
+from imlp.commands.console import err, out, watched
 from imlp.errors import ConfigError, ImlpError
 from imlp.files import check_path, read_text, write_json, write_whole
 

@@ -12,9 +12,8 @@ import typer
 from scipy import sparse
 
 from imlp import init, kinds, reference
-from imlp.commands.console import PICTURES, Force, check_suffix, in_panel, print_facts, print_json, sizes
+from imlp.commands.console import PICTURES, Force, check_suffix, in_panel, print_facts, print_json, sizes, watched
 from imlp.commands.console import out as console
-from imlp.commands.progress import watched
 from imlp.errors import FileError, SpecError
 from imlp.files import check_new, open_regular, reason, shown, write_whole
 from imlp.spec import Spec, Window

@@ -1,10 +1,16 @@
-"""What the commands share: where and how they print, and how they read sizes and names of files."""
+"""What the commands share: where and how they print, and how they read sizes and names of files.
+
+Progress goes to standard error: a bar where somebody watches, a plain line now and then elsewhere.
+"""
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 from rich.console import Console
@@ -13,6 +19,12 @@ from rich.table import Table
 from imlp.errors import FileError
 from imlp.files import check_new, check_path
 
+if TYPE_CHECKING:  # importing either takes a while
+    from rich.progress import Progress
+
+    from imlp.data import ProgressCallback
+
+PLAIN_EVERY = 5  # seconds between two plain lines of progress
 PICTURES = (".png", ".svg", ".pdf")
 OutsideNetwork: TypeAlias = Annotated[
     str | None,
@@ -90,3 +102,47 @@ def check_suffix(path: Path | None, *known: str) -> None:
     """Refuse the name of a file to write that does not say which of the known types it is to have."""
     if path is not None and path.suffix not in known:
         raise FileError(f"{path} does not end in a known type", f"use {' or '.join(known)}")
+
+
+@contextmanager
+def watched(*, quiet: bool = False) -> "Iterator[ProgressCallback]":
+    """A callback `(what, done, total)` that shows how far the work has come; `total` None: not known.
+
+    Use: `with watched() as progress: load_data_set("cifar10", progress=progress)`
+    """
+    if quiet:
+        yield lambda what, done, total: None
+    elif err.is_terminal:
+        from rich import progress as shown
+
+        columns = (shown.TextColumn("{task.description}"), shown.BarColumn(), shown.TaskProgressColumn())
+        times = (shown.TimeElapsedColumn(), shown.TimeRemainingColumn())
+        with shown.Progress(*columns, *times, console=err, transient=True) as bars:
+            yield partial(_advance, bars)
+    else:
+        yield _lines()
+
+
+def _advance(bars: "Progress", what: str, done: int, total: int | None) -> None:
+    """One bar at a time: work of another name takes the place of the last."""
+    if [task.description for task in bars.tasks] != [what]:
+        for task in bars.task_ids:
+            bars.remove_task(task)
+        bars.add_task(what, total=total)
+    bars.update(bars.task_ids[0], completed=done)
+
+
+def _lines() -> "ProgressCallback":
+    """A line for work of unknown length, otherwise one every PLAIN_EVERY seconds: short work prints nothing."""
+    before, last = "", time.monotonic()
+
+    def tell(what: str, done: int, total: int | None) -> None:
+        nonlocal before, last
+        now = time.monotonic()
+        if (total is None and what != before) or now - last >= PLAIN_EVERY:
+            last = now
+            share = f" {100 * done // total} %" if total else ""
+            err.print(f"{what}{share}", soft_wrap=True, markup=False)
+        before = what
+
+    return tell

@@ -7,9 +7,8 @@ import numpy as np
 import typer
 
 from imlp import data as datasets
-from imlp.commands.console import PICTURES, Force, check_suffix, print_facts, print_json, table
+from imlp.commands.console import PICTURES, Force, check_suffix, print_facts, print_json, table, watched
 from imlp.commands.console import out as console
-from imlp.commands.progress import watched
 from imlp.data import Dataset, cifar, fetch, shapes, store
 from imlp.errors import DataError, ImlpError
 from imlp.files import check_new

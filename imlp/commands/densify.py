@@ -6,9 +6,8 @@ from typing import Annotated, Any
 import typer
 
 from imlp.backend import backend as get_backend
-from imlp.commands.console import Force, check_suffix, err, out, print_json, sizes
+from imlp.commands.console import Force, check_suffix, err, out, print_json, sizes, watched
 from imlp.commands.options import named_values
-from imlp.commands.progress import watched
 from imlp.errors import ModuleError
 from imlp.files import check_new, check_path, whole_file
 from imlp.look.verify import TOLERANCE

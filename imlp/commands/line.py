@@ -6,8 +6,17 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from imlp.commands.console import PICTURES, Force, OutsideCoupling, OutsideNetwork, out, output_file, print_json, table
-from imlp.commands.progress import watched
+from imlp.commands.console import (
+    PICTURES,
+    Force,
+    OutsideCoupling,
+    OutsideNetwork,
+    out,
+    output_file,
+    print_json,
+    table,
+    watched,
+)
 from imlp.model.line import Line
 
 

@@ -79,14 +79,12 @@ class Study(Output):
         return None
 
 
-def print_choices(json: bool) -> None:
-    """The networks and the data sets that can be named."""
-    found = {"networks": list(NETWORKS), "data": list(NAMES)}
+def _print_choices(*, json: bool) -> None:
     if json:
-        print_json(found)
-        return
-    out.print(f"--network: {', '.join(found['networks'])}", soft_wrap=True)
-    out.print(f"--data: {', '.join(found['data'])}, a folder, an .npz, or a CIFAR .tar.gz", soft_wrap=True)
+        print_json({"networks": list(NETWORKS), "data": list(NAMES)})
+    else:
+        out.print(f"--network: {', '.join(NETWORKS)}", soft_wrap=True)
+        out.print(f"--data: {', '.join(NAMES)}, a folder, an .npz, or a CIFAR .tar.gz", soft_wrap=True)
 
 
 @contextmanager
@@ -103,7 +101,8 @@ def settings_as_options(*, hidden: Collection[str] = (), **helps: str) -> Callab
     """Give a command an option for every setting of `Config` and `Lane`, documented there, or by `helps`.
 
     The command is given those that were set as `settings`. Settings that it refuses are `hidden` from its help; options
-    that it has itself take the place of those of `Config`, and of those of a group such as `Study`.
+    that it has itself take the place of those of `Config`, and of those of a group such as `Study`, whose `--list` is
+    answered here.
     """
 
     def decorated(function: Callable[..., None]) -> Callable[..., None]:
@@ -124,6 +123,9 @@ def settings_as_options(*, hidden: Collection[str] = (), **helps: str) -> Callab
             for name, group in groups.items():
                 fields = [f.name for f in dataclasses.fields(group) if f.name in given]
                 mine[name] = group(**{field: given.pop(field) for field in fields})
+                if mine[name].list_all:
+                    _print_choices(json=mine[name].json)
+                    return
             function(**mine, settings={name: value for name, value in given.items() if value is not None})
 
         command.__doc__, command.__name__ = function.__doc__, function.__name__

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from imlp.commands.console import Force, err, out
-from imlp.commands.progress import watched
+from imlp.commands.console import Force, err, out, watched
 from imlp.couplings import class_of
 from imlp.files import check_new
 from imlp.plugins import imported

@@ -9,9 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from imlp.commands.console import err, in_panel, out, print_json, table
+from imlp.commands.console import err, in_panel, out, print_json, table, watched
 from imlp.commands.options import Study, exit_if_interrupted, settings_as_options, with_options
-from imlp.commands.progress import watched
 from imlp.commands.sweep_display import Board, print_estimate
 from imlp.errors import ConfigError, program
 from imlp.paper import experiments, run_experiment
@@ -19,16 +18,15 @@ from imlp.paper.cost import costs, overnight
 from imlp.study import cost
 from imlp.study.cost import span
 from imlp.study.outcomes import ExperimentOutcome
+from imlp.study.scores import plus_minus
 from imlp.train.config import Lane, check_seeds
 
 _option = in_panel("This experiment")
-
-
-LANES_OWN = [f.name for f in dataclasses.fields(Lane) if f.name != "every"]  # which an experiment decides
+DECIDED = ("network", *(f.name for f in dataclasses.fields(Lane) if f.name != "every"))  # by an experiment
 
 
 @settings_as_options(
-    hidden=("network", *LANES_OWN),
+    hidden=DECIDED,
     every="How often: step, epoch (algorithm 1), a number of steps; or a list: epoch,step. Default: the experiment's.",
 )
 def reproduce(
@@ -97,42 +95,37 @@ def reproduce(
 
 
 def _checked(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings of the command line as a file would have them; lanes are the experiment's own."""
-    lanes = [name for name in LANES_OWN if name in settings]
-    if lanes:
-        raise ConfigError(f"--{lanes[0]} is for train and sweep", "an experiment has its own lanes; copy its TOML file")
-    if "network" in settings:
-        raise ConfigError("--network is for train and sweep", "an experiment has its own networks")
+    """The settings of the command line as a file would have them; network and lanes are the experiment's own."""
+    for name in (name for name in DECIDED if name in settings):
+        raise ConfigError(
+            f"--{name} is for train and sweep", "an experiment has its own networks and lanes; copy its TOML file"
+        )
     return with_options(settings)
 
 
 def print_outcome(outcome: ExperimentOutcome) -> None:
     """The table with the paper's numbers, then the verdicts."""
-    several = len(outcome.arms) > 1
+    several, rows = len(outcome.arms) > 1, outcome.table
+    intervals = ["{:.2f} .. {:.2f}".format(*row.interval) if row.interval else "" for row in rows]
+    columns: dict[str, list[Any]] = {
+        "arm": [row.arm for row in rows if several],
+        "model": [row.model for row in rows],
+        "ours": [plus_minus(row.mean, row.std) for row in rows],
+        "95 % interval": intervals,
+        "seeds": [row.n for row in rows],
+        "paper": [plus_minus(row.paper, row.paper_std) for row in rows],
+        "difference": ["" if row.difference is None else f"{row.difference:+.2f}" for row in rows],
+    }
+    shown = {name: cells for name, cells in columns.items() if any(cells) or name == "paper"}
     title = f"{outcome.title} ({outcome.budget}): test accuracy, %"
-    compared = any(row.difference is not None for row in outcome.table)
-    intervals = any(row.interval for row in outcome.table)
-    extra = [*(["95 % interval"] if intervals else []), "seeds", "paper", *(["difference"] if compared else [])]
-    columns, rows = (*(["arm"] if several else []), "model", "ours", *extra), []
-    for row in outcome.table:
-        ours, paper = plus_minus(row.mean, row.std), plus_minus(row.paper, row.paper_std)
-        difference = f"{row.difference:+.2f}" if row.difference is not None else ""
-        interval = "{:.2f} .. {:.2f}".format(*row.interval) if row.interval else ""
-        cells = [row.model, ours, *([interval] if intervals else []), str(row.n), paper]
-        cells += [difference] if compared else []
-        rows.append([*([row.arm] if several else []), *cells])
-    out.print(table(title, columns, rows, text=1 + several))
+    out.print(table(title, shown, zip(*shown.values(), strict=True), text=1 + several))
     spread = "+- is the standard deviation over seeds"
-    out.print(f"{spread}; the interval holds the mean with 95 % confidence (Student's t)" if intervals else spread)
+    out.print(f"{spread}; the interval holds the mean with 95 % confidence (Student's t)" if any(intervals) else spread)
     if outcome.lacking and any(row.paper is not None for row in outcome.table):
         out.print(f"not the paper's setting ({outcome.lacking}), so nothing is subtracted", soft_wrap=True)
     for verdict in outcome.verdicts:
         out.print(f"{verdict.verdict.upper()}: {verdict.claim}", soft_wrap=True)
         out.print(f"    {verdict.because}", soft_wrap=True)
-
-
-def plus_minus(mean: float | None, std: float | None) -> str:
-    return "" if mean is None else f"{mean:.2f}" + (f" +- {std:.2f}" if std is not None else "")
 
 
 def print_list(*, estimate: bool, json: bool) -> None:

@@ -38,7 +38,6 @@ class Watch(Silent):
         )
         self.progress = Progress(*columns, console=err)
         self.live = Live(console=err, refresh_per_second=4, transient=True)
-        self.rows: list[list[Row]] = []
 
     def started(self, trainer: Trainer) -> None:
         state, config = trainer.state, trainer.config
@@ -47,9 +46,7 @@ class Watch(Silent):
         self.titles: dict[int | str, str] = {"prior": "prior"} if config.needs_prior else {}
         self.titles |= {k: lane.title for k, lane in enumerate(config.lanes)}
         self.wakes = {k: lane.rule.begins_after(config.epochs) for k, lane in enumerate(config.lanes)}
-        self.rows = [[row for row in state.rows if row["epoch"] == e + 1] for e in range(state.epoch)]
-        self.images, self.since = 0, time.monotonic()
-        self._show()
+        self.epoch_ended(trainer, [], {})
         self.live.start()
 
     def stepped(self, trainer: Trainer, images: int) -> None:
@@ -58,24 +55,21 @@ class Watch(Silent):
         self.progress.update(self.task, advance=1, epoch=_epoch(trainer), speed=speed)
 
     def epoch_ended(self, trainer: Trainer, rows: list[Row], seconds: dict[str, float]) -> None:
-        self.rows.append(rows)
-        self.images, self.since = 0, time.monotonic()
-        self._show()
-
-    def close(self) -> None:
-        """Give the terminal back, whatever ended the run."""
-        self.live.stop()
-
-    def _show(self) -> None:
         """Accuracy by epoch, a column for the prior and for each lane; a lane sleeps before the epoch it wakes in."""
-        shown = []
-        for rows in filter(None, self.rows[-EPOCHS_SHOWN:]):
-            epoch, by_lane = rows[0]["epoch"], {row["lane"]: f"{100 * row['test_accuracy']:.2f}" for row in rows}
+        self.images, self.since = 0, time.monotonic()
+        shown, now = [], trainer.state.epoch
+        for epoch in range(max(1, now + 1 - EPOCHS_SHOWN), now + 1):
+            ended = (row for row in trainer.state.rows if row["epoch"] == epoch)
+            by_lane = {row["lane"]: f"{100 * row['test_accuracy']:.2f}" for row in ended}
             asleep = {lane for lane, after in self.wakes.items() if epoch < after}
             cells = (by_lane.get(lane, "asleep" if lane in asleep else "stopped") for lane in self.titles)
             shown.append([epoch, *cells])
         above = table("test accuracy, %", ("epoch", *self.titles.values()), shown, text=0)
         self.live.update(Group(above, self.progress))
+
+    def close(self) -> None:
+        """Give the terminal back, whatever ended the run."""
+        self.live.stop()
 
 
 def _epoch(trainer: Trainer) -> str:

@@ -5,19 +5,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from imlp.commands.console import in_panel, out, print_json, table
-from imlp.commands.options import (
-    Study,
-    config_of,
-    exit_if_interrupted,
-    lane_settings,
-    print_choices,
-    settings_as_options,
-)
+from imlp.commands.options import Study, config_of, exit_if_interrupted, lane_settings, settings_as_options
 from imlp.commands.sweep_display import Board, print_estimate
 from imlp.errors import ConfigError
 from imlp.study import cost, run_search
 from imlp.study.outcomes import SearchOutcome
 from imlp.study.run_search import TRIALS
+from imlp.study.scores import plus_minus
 
 TRIALS_SHOWN = 10  # trials in the table
 _option = in_panel("This search")
@@ -71,9 +65,6 @@ def search(
     - `search --coupling relax --over settings --epochs 20`: after which epoch the convolution is best set free
     - `search --engine ray --address auto`: on all machines of a Ray cluster, several batches at a time (docs/scale.md)
     """
-    if study.list_all:
-        print_choices(study.json)
-        return
     lane = lane_settings(settings)
     if "alpha" in lane:
         raise ConfigError("--alpha is for one lane", "here it is what is searched; use sweep for alphas of your own")
@@ -105,19 +96,18 @@ def print_search(outcome: SearchOutcome) -> None:
     title = f"the best of {len(states)} trials ({counts}): accuracy on {held.images:,} images held out, %"
     whole = [trial for trial in outcome.trials if trial.state == "complete"]
     best = sorted(whole, key=lambda trial: -(trial.value or 0))[:TRIALS_SHOWN]
-    marks = {outcome.chosen.number: " (chosen)"}
-    trials = ((trial.title + marks.get(trial.number, ""), trial.number, f"{trial.value or 0:.2f}") for trial in best)
+    chosen, mark = outcome.chosen, " (chosen)"
+    trials = [(t.title + mark * (t.number == chosen.number), t.number, f"{t.value or 0:.2f}") for t in best]
     out.print(table(title, ("lane", "trial", "validation"), trials))
     if outcome.importances:
         shares = ", ".join(f"{name} {share:.0%}" for name, share in outcome.importances.items())
         out.print(f"what matters: {shares}", soft_wrap=True)
-    if by_layer := ", ".join(f"{layer} {alpha}" for layer, alpha in outcome.chosen.alpha.items()):
+    if by_layer := ", ".join(f"{layer} {alpha}" for layer, alpha in chosen.alpha.items()):
         out.print(f"chosen, by layer: {by_layer}", soft_wrap=True)
     about = f"{outcome.network} on {outcome.data}, {outcome.epochs} epochs on all training images"
-    rows = []
-    for row in outcome.final or ():
-        mark = " (chosen)" if row.lane == outcome.chosen.lane else ""
-        std = f" +- {row.test.std:.2f}" if row.test.std is not None else ""
-        validation = None if row.validation is None else f"{row.validation:.2f}"
-        rows.append((row.title + mark, validation, f"{row.test.mean:.2f}{std}", row.test.n))
+    rows = [
+        (row.title + mark * (row.lane == chosen.lane), plus_minus(row.validation, None),
+         plus_minus(row.test.mean, row.test.std), row.test.n)
+        for row in outcome.final or ()
+    ]  # fmt: skip
     out.print(table(f"{about}: accuracy, %", ("model", "validation", "test", "seeds"), rows))

@@ -8,14 +8,7 @@ import typer
 from rich.table import Table
 
 from imlp.commands.console import err, in_panel, out, print_json, table
-from imlp.commands.options import (
-    Study,
-    config_of,
-    exit_if_interrupted,
-    lane_settings,
-    print_choices,
-    settings_as_options,
-)
+from imlp.commands.options import Study, config_of, exit_if_interrupted, lane_settings, settings_as_options
 from imlp.commands.sweep_display import Board, print_estimate
 from imlp.errors import program
 from imlp.study import cost, run_sweep
@@ -53,9 +46,6 @@ def sweep(
     - `sweep --alpha decay:0.5:1 --alpha decay:0.5:4 --data cifar10 --epochs 20`: schedules
     - `sweep --seeds 5 --engine ray --address auto`: the same on all machines of a Ray cluster (docs/scale.md)
     """
-    if study.list_all:
-        print_choices(study.json)
-        return
     lane = lane_settings(settings)
     listed, every = lane.pop("alpha", None) or [ALPHAS], lane.pop("every", None)
     base, cluster = config_of(config, settings), study.cluster
@@ -88,11 +78,11 @@ def scores_table(arm: Arm) -> Table:
     """Each model's accuracy over the seeds."""
     config = arm.config
     title = f"{config.network_name} on {Path(config.data).name}, {counted(config.epochs, 'epoch')}: test accuracy, %"
-    names = [score.lane.title if score.lane else f"{arm.prior_name} (prior)" for score in arm.scores]
-    deviations = [None if score.std is None else f"{score.std:.2f}" for score in arm.scores]
-    means, seeds = [f"{score.mean:.2f}" for score in arm.scores], [score.n for score in arm.scores]
-    rows = zip(names, means, deviations, seeds, strict=True)
-    return table(title, ("model", "mean", "std", "seeds"), rows)
+    made = table(title, ("model", "mean", "std", "seeds"), ())
+    for score in arm.scores:
+        name = score.lane.title if score.lane else f"{arm.prior_name} (prior)"
+        made.add_row(name, f"{score.mean:.2f}", "" if score.std is None else f"{score.std:.2f}", str(score.n))
+    return made
 
 
 def print_fits(arm: Arm) -> None:

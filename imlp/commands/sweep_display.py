@@ -9,8 +9,7 @@ from rich.console import Group
 from rich.live import Live
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from imlp.commands.console import err, out, print_facts, table
-from imlp.commands.progress import watched
+from imlp.commands.console import err, out, print_facts, table, watched
 from imlp.data import ProgressCallback
 from imlp.study.cost import counted, span
 from imlp.study.scores import constant_alpha

@@ -9,9 +9,8 @@ import typer
 
 from imlp.backend import backend as get_backend
 from imlp.commands import run_display as display
-from imlp.commands.console import err, in_panel, out, print_facts, print_json
-from imlp.commands.options import Output, config_of, exit_if_interrupted, print_choices, settings_as_options
-from imlp.commands.progress import watched
+from imlp.commands.console import err, in_panel, out, print_facts, print_json, watched
+from imlp.commands.options import Output, config_of, exit_if_interrupted, settings_as_options
 from imlp.errors import ConfigError, install_hint, program
 from imlp.files import check_path
 from imlp.study.cost import duration
@@ -50,9 +49,6 @@ def train(
     - `train --alpha 1@epoch --alpha decay:0.5:2`: once per epoch, as algorithm 1 says; decaying over the epochs
     - `train --data cifar10 --epochs 100`: the paper's setting, after `data fetch cifar10`
     """
-    if shown.list_all:
-        print_choices(shown.json)
-        return
     if resume and config is None and out_folder and RunFolder(out_folder).config.exists():
         config = RunFolder(out_folder).config
     chosen = config_of(config, settings)

@@ -8,9 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from imlp import kinds, machine, networks
-from imlp.commands.console import out, print_json
+from imlp.commands.console import out, print_json, watched
 from imlp.commands.options import named_values
-from imlp.commands.progress import watched
 from imlp.errors import BackendError, ConfigError
 from imlp.look.verify import TOLERANCE, layer_errors, network_errors
 from imlp.spec import Spec

@@ -25,6 +25,14 @@ def sample_deviation(values: Sequence[float]) -> float | None:
     return float(np.std(values, ddof=1)) if len(values) > 1 else None
 
 
+def plus_minus(mean: float | None, std: float | None) -> str:
+    """
+    >>> plus_minus(50, 1.5), plus_minus(50, None), plus_minus(None, None)
+    ('50.00 +- 1.50', '50.00', '')
+    """
+    return "" if mean is None else f"{mean:.2f}" + (f" +- {std:.2f}" if std is not None else "")
+
+
 @dataclass(frozen=True)
 class Score:
     """One model of an arm over its seeds: top-1 test accuracy in per cent after the last epoch."""
@@ -65,7 +73,7 @@ class Score:
         return constant_alpha(self.lane) if self.lane else None
 
     def __str__(self) -> str:
-        return f"{self.mean:.2f}" + (f" +- {self.std:.2f}" if self.std is not None else "")
+        return plus_minus(self.mean, self.std)
 
 
 @dataclass(frozen=True)

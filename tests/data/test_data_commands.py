@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from imlp import data
 from imlp.cli import app
-from imlp.commands import console, progress
+from imlp.commands import console
 from imlp.data import cifar, preview, shapes
 
 SOME = ["--train-size", "60", "--test-size", "20"]
@@ -173,15 +173,15 @@ def test_progress_without_a_terminal_is_a_line_now_and_then(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now = 0.0
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
-    with progress.watched() as show:
+    monkeypatch.setattr(console.time, "monotonic", lambda: now)
+    with console.watched() as show:
         for now in range(12):
             show("fetching", now, 12)
         show("npm pack", 0, None)
     printed = capsys.readouterr()
     assert printed.err.splitlines() == ["fetching 41 %", "fetching 83 %", "npm pack"]
     assert printed.out == ""
-    with progress.watched(quiet=True) as show:
+    with console.watched(quiet=True) as show:
         show("npm pack", 0, None)
     assert capsys.readouterr().err == ""
 
@@ -189,11 +189,11 @@ def test_progress_without_a_terminal_is_a_line_now_and_then(
 def test_progress_on_a_terminal_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     from rich.console import Console
 
-    console = Console(force_terminal=True, width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    monkeypatch.setattr(progress, "err", console)
-    with progress.watched() as show:
+    screen = Console(force_terminal=True, width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    monkeypatch.setattr(console, "err", screen)
+    with console.watched() as show:
         show("fetching", 30, 100)
         show("fetching", 60, 100)
         show("npm pack", 0, None)
-    console.file.close()
-    assert "npm pack" in console.export_text()
+    screen.file.close()
+    assert "npm pack" in screen.export_text()
