@@ -8,9 +8,9 @@ from imlp.commands.console import in_panel, out, print_json, table
 from imlp.commands.options import Study, config_of, exit_if_interrupted, lane_settings, settings_as_options
 from imlp.commands.sweep_display import Board, print_estimate
 from imlp.errors import ConfigError
-from imlp.study import cost, run_search
+from imlp.study import cost, optuna_search
+from imlp.study.optuna_search import TRIALS
 from imlp.study.outcomes import SearchOutcome
-from imlp.study.run_search import TRIALS
 from imlp.study.scores import plus_minus
 
 TRIALS_SHOWN = 10  # trials in the table
@@ -77,7 +77,7 @@ def search(
             )
             print_json(expected) if study.json else print_estimate(expected)
             return
-        result = run_search.search(
+        result = optuna_search.search(
             base, over, every=every, trials=trials, validation=validation, seeds=seeds, prune=prune, lane=lane,
             out=out_folder, lanes_at_once=at_once, storage=storage, cluster=cluster, check=study.check, watcher=board,
         )  # fmt: skip

@@ -6,23 +6,27 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from imlp.couplings import Replacing
+from imlp.couplings.setting import shown
 from imlp.report.matrices import Matrices, matrices
-from imlp.report.titles import arm_titles
 from imlp.spec.meter import PARTS
 from imlp.study.outcomes import ExperimentOutcome, FromPaper, PaperPoint, SearchOutcome, Verdict
 from imlp.study.scores import Arm, Score, constant_alpha, sample_deviation
 from imlp.study.two_lines import TwoLines, fit_v
 from imlp.train.callbacks import Row
-from imlp.train.config import Lane
+from imlp.train.config import Config, Lane
 from imlp.train.run_reader import Run
 
 METER = (*PARTS, "distance", *(f"random_{part}" for part in PARTS))
 OFTEN = {"epoch": "once per epoch", "step": "every step", "both": "once per epoch or every step: both were searched"}
 NOT_METRICS = ("epoch", "lane", "test_accuracy")
+NOT_TOLD = ("network", "data", "seed", "lanes", "products", "source", "held_out")  # said anyway, or an arm has several
+PAIRS = {"cnn": "CNN", "mixer": "MLP-Mixer", "mlp1": "MLP1", "mlp2": "MLP2", "resnet": "ResNet"}
+DATA = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 
 Compare = Callable[[Arm], FromPaper]
 
@@ -163,6 +167,33 @@ def gather(
             )
         )
     return found
+
+
+def arm_titles(configs: Sequence[Config]) -> list[str]:
+    """Network and data, and whatever else tells the arms apart; where that is much, only what is not the default.
+
+    >>> arm_titles([Config(data="cifar10"), Config(data="cifar10", augment="none")])
+    ['CNN pair on CIFAR-10: augment pad', 'CNN pair on CIFAR-10: augment none']
+    """
+    fields = [f for f in dataclasses.fields(Config) if f.metadata["changes_result"] and f.name not in NOT_TOLD]
+    apart = [f for f in fields if len({getattr(c, f.name) for c in configs}) > 1]
+
+    def title(config: Config) -> str:
+        told = [f.name for f in apart if len(apart) == 1 or getattr(config, f.name) != f.default]
+        words = ", ".join(filter(None, (_in_words(name, getattr(config, name)) for name in told)))
+        pair = f"{PAIRS[config.network]} pair" if config.network in PAIRS else config.network_name
+        data = DATA.get(config.data, Path(config.data).name)
+        data += f" (validation {config.held_out:g})" if config.held_out else ""
+        return f"{pair} on {data}" + (f": {words}" if words else "")
+
+    return list(map(title, configs))
+
+
+def _in_words(name: str, value: Any) -> str:
+    if name == "options":
+        return ", ".join(_in_words(*option) for option in value)
+    word = name.replace("_", " ")
+    return f"{'' if value else 'not '}{word}" if isinstance(value, bool) else f"{word} {shown(value)}"
 
 
 def _identifier(name: str, taken: set[str]) -> str:

@@ -1,7 +1,8 @@
 """A search for the best amount of inductive bias: Optuna proposes lanes, runs train them in batches beside one prior.
 
 The accuracy that counts is that on images held out from the training set; the test set is not looked at before the end,
-when the lane that was chosen, alpha 0 and alpha 1 are trained once more on all training images.
+when the lane that was chosen, alpha 0 and alpha 1 are trained once more on all training images. `search` does all of
+that, without a console.
 
 A batch is asked for as a whole and written to `batch.json` before it is trained, and its trials reach Optuna's storage
 only when they are finished. Whatever interrupts a search, the same batch is resumed, and the same trials come out.
@@ -22,16 +23,21 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from imlp import machine
+from imlp.backend import backend as get_backend
 from imlp.couplings import Mixing, class_of
 from imlp.data import Dataset
 from imlp.errors import ConfigError, RunError
-from imlp.files import check_new, write_json
+from imlp.files import check_new, check_path, write_json
+from imlp.study.cluster import Cluster, connected
 from imlp.study.outcomes import Choice, Final, HeldOut, SearchOutcome, SeedScores, Trial
+from imlp.study.run_sweep import Runner
 from imlp.study.scores import arms_of
-from imlp.study.search_space import SETTINGS, Parameters, Space, import_optuna
+from imlp.study.search_space import SETTINGS, Parameters, Space, check_trials, import_optuna
 from imlp.study.tasks import Outcome, Task, lanes_at_once, plan
+from imlp.study.watcher import Watcher
+from imlp.train import prepare
 from imlp.train.callbacks import Callback, Row
-from imlp.train.config import Config, Lane, from_mapping
+from imlp.train.config import Config, Lane, check_seeds, from_mapping
 from imlp.train.loop import Trainer
 from imlp.train.run_folder import RunFolder, locked, refuse_links
 from imlp.train.run_reader import read_json, read_run
@@ -39,6 +45,7 @@ from imlp.train.run_reader import read_json, read_run
 if TYPE_CHECKING:
     import optuna
 
+TRIALS = 32
 AT_ONCE = 8  # lanes in one run, if memory allows
 RANDOM = 8  # trials before the sampler begins to learn from them
 TOLD = 10  # trials to the end before anything is said of what matters
@@ -49,7 +56,89 @@ FILES = ("settings.json", "batch.json", "trials.journal", "search.json", "search
 ANOTHER_FOLDER = "choose another folder with --out"
 
 Batch: TypeAlias = dict[str, list[Parameters]]  # by the folder of the run
-Runner: TypeAlias = Callable[[Sequence[Task], Dataset], list[Outcome]]
+RunTasks: TypeAlias = Callable[[Sequence[Task], Dataset], list[Outcome]]
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """The result of a search: its folder, and what its `search.json` holds."""
+
+    folder: Path
+    outcome: SearchOutcome
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `search --json` prints."""
+        return {"folder": str(self.folder), **dataclasses.asdict(self.outcome)}
+
+
+def search(
+    config: Config | None = None,
+    over: str = "alpha",
+    *,
+    every: str | None = None,
+    trials: int = TRIALS,
+    validation: float = 0.1,
+    seeds: int = 1,
+    prune: bool = True,
+    lane: Mapping[str, Any] | None = None,
+    out: str | Path | None = None,
+    lanes_at_once: int | None = None,
+    storage: str | None = None,
+    data: Dataset | None = None,
+    cluster: Cluster | None = None,
+    check: bool = True,
+    watcher: Watcher | None = None,
+) -> SearchResult:
+    """Search for the best amount of inductive bias with Optuna, on images held out from the training set.
+
+    Alpha 0 and alpha 1 are tried first. At the end the choice and these two are trained on all training images, and
+    only then the test set is used. Call it again at any time: it resumes where it was, or returns its result.
+    `imlp.train.loop.Interrupted` is raised if a signal stops it.
+
+    - `config`: everything but the lanes; its `seed` draws the images held out and is the first seed of the test
+    - `over`: `alpha`, `alpha-per-layer`, `schedule`; or `settings`, of a coupling that has no alpha
+    - `every`: epoch, step, a number of steps; `both` or `epoch,step` searches the cadence as well; None: as for `sweep`
+    - `trials`: how many lanes to try in all
+    - `validation`: the share of the training images to hold out and to judge by
+    - `seeds`: how many, for the test at the end
+    - `prune`: stop lanes early that are below the median of earlier ones
+    - `lane`: settings of every lane: `coupling`, `layers`, `biases`, `head`
+    - `out`: the folder for everything; None: `runs/search-NETWORK-DATA-HASH`
+    - `lanes_at_once`: lanes in one run; None: 8, or as many as memory allows
+    - `storage`: the URL of a database that several machines share; None: a file in the folder
+    - `data`, `cluster`, `check`, `watcher`: as for `sweep`
+    """
+    base, watcher = config or Config(), watcher or Watcher()
+    check_seeds(seeds)
+    check_trials(trials)
+    check_path(out or "")
+    get_backend(base.backend)  # before anything slow: it names what is missing
+    data = data or prepare.load_data(base, watcher.progress)
+    cadence = "both" if every in ("epoch,step", "step,epoch") else every or ""
+    with connected(cluster, watcher):
+        going = Search(
+            base, data, Path(out) if out else None, over=over, every=cadence, common=dict(lane or {}), trials=trials,
+            validation=validation, seeds=seeds, at_once=lanes_at_once, prune=prune, storage=storage,
+            runs_at_once=cluster.runs(base) if cluster else 1,
+        )  # fmt: skip
+        runner = Runner(watcher, cluster, check)
+
+        def run_batch(tasks: Sequence[Task], data: Dataset) -> list[Outcome]:
+            if all(task.finished for task in tasks):
+                return Runner(Watcher(), cluster)(tasks, data)
+            folder, lanes = tasks[0].folder, sum(len(task.config.lanes) for task in tasks)
+            final = folder.parent.name == "final"
+            judged = "on all training images, then the test" if final else "judged on the images held out"
+            watcher.noted(f"{'final' if final else folder.name}: {lanes} lanes, {judged}")
+            return runner(tasks, data)
+
+        outcome = going.run(run_batch)
+    picture, record = going.folder / "search.png", going.folder / "search.json"
+    if not picture.exists() or picture.stat().st_mtime < record.stat().st_mtime:
+        from imlp.look import plot  # matplotlib takes a second to import
+
+        plot.save(plot.search_figure(outcome), picture)
+    return SearchResult(going.folder, outcome)
 
 
 @dataclass
@@ -62,7 +151,7 @@ class Search:
     over: str = "alpha"
     every: str = ""  # epoch, step, a number of steps, or both; empty: as its lanes are mixed by default
     common: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # settings of every lane
-    trials: int = 32
+    trials: int = TRIALS
     validation: float = 0.1
     seeds: int = 1  # of the runs at the end
     at_once: int | None = None  # lanes in one run; None: AT_ONCE, or as many as memory allows
@@ -91,7 +180,7 @@ class Search:
         name = f"search-{self.base.network_name}-{Path(self.base.data).name}-{self._identity}"
         self.folder = self.out or Path("runs") / name
 
-    def run(self, runner: Runner) -> SearchOutcome:
+    def run(self, runner: RunTasks) -> SearchOutcome:
         """All trials, then the runs at the end; what `search.json` holds."""
         self._refuse_another()
         if self.storage is not None:  # before the folder is made: it may be no storage at all
@@ -213,7 +302,7 @@ class Search:
         lanes = {name: tuple(map(self._lane, parameters)) for name, parameters in batch.items()}
         return [Task(dataclasses.replace(base, lanes=lanes[name]), self.folder / name, callbacks) for name in batch]
 
-    def _run(self, tasks: list[Task], data: Dataset, runner: Runner) -> list[Outcome]:
+    def _run(self, tasks: list[Task], data: Dataset, runner: RunTasks) -> list[Outcome]:
         outcomes = runner(tasks, data)
         for error in (outcome.error for outcome in outcomes if outcome.error is not None):
             raise RunError(f"a run of the search has failed: {error}", "fix that, then run the command again")
@@ -258,7 +347,7 @@ class Search:
             return max(complete, key=lambda trial: trial.value or 0.0)
         raise RunError("no trial ran to its end", "try a smaller --lr")
 
-    def _final(self, runner: Runner) -> list[Final]:
+    def _final(self, runner: RunTasks) -> list[Final]:
         """Train the chosen lane and the known ones on all training images; only here the test images are used."""
         trials = {self._lane(trial.params): trial for trial in reversed(self._trials())}
         best = self._best()

@@ -171,7 +171,7 @@ def test_help_shows_what_a_command_takes():
         ([], "name one of amount, augmentation"),
         (["figure2"], "figure2-cnn"),
         (["figure2-cnn", "--budget", "tiny"], "smoke"),
-        (["figure2-cnn", "--alpha", "1"], "an experiment has its own lanes"),
+        (["figure2-cnn", "--alpha", "1"], "an experiment has its own networks and lanes"),
         (["figure2-cnn", "--network", "cnn"], "an experiment has its own networks"),
         (["nowhere.toml"], "name a TOML file that exists"),
         (["wrong.toml"], "is not an experiment"),
