@@ -60,7 +60,9 @@ def figure(arm: Arm) -> "Figure":
         right.legend(fontsize=8)
     right.set_xticks(range(len(known)), [str(k) for k in known])
     right.set(xlabel="k: the larger, the sooner alpha is 0", title="after the last epoch")
-    left.set(xlabel="epoch", ylabel=f"{arm.measure}, %", title="alpha = 0.5 (1 - t / T)^k, mixed after every step")
+    left.set(
+        xlabel="epoch", ylabel=f"{arm.config.measure}, %", title="alpha = 0.5 (1 - t / T)^k, mixed after every step"
+    )
     left.legend(fontsize=8, loc="lower right")
     for axes in (left, right):
         axes.grid(alpha=0.25)

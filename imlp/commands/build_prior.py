@@ -178,7 +178,6 @@ def _check_size(spec: Spec) -> None:
 
 
 def _weight(spec: Spec, file: Path | None, seed: int) -> tuple[np.ndarray | None, str]:
-    """The small layer's weight and where it comes from."""
     if file is None:
         weight = init.prior_weight(spec, rng=np.random.default_rng([seed, 0]))
         return weight, "none (a permutation)" if weight is None else f"seed {seed}"

@@ -164,7 +164,6 @@ def _compare(name: str, data: Dataset, progress: datasets.ProgressCallback) -> t
 
 
 def _entry(name: str, root: Path) -> dict[str, Any]:
-    """One line of the list."""
     path, layout = _place(name, root), cifar.LAYOUTS.get(name)
     train, test, n_classes = shapes.TRAIN_SIZE, shapes.TEST_SIZE, len(shapes.GLYPHS)
     if layout is not None:
@@ -175,7 +174,6 @@ def _entry(name: str, root: Path) -> dict[str, Any]:
 
 
 def _place(name: str, root: Path) -> Path | None:
-    """Where a known set is kept."""
     if (layout := cifar.LAYOUTS.get(name)) is None:
         cached = shapes.cache_file(root, shapes.TRAIN_SIZE, shapes.TEST_SIZE, seed=0)
         return cached if cached.is_file() else None

@@ -58,7 +58,6 @@ def line(
 
 
 def _table(found: Line, title: str) -> Table:
-    """A row of accuracies for each t, and the barrier below them; the picture and --json have the losses as well."""
     points = zip(*found.values(), strict=True)
     rows = [[f"{row[0].t:.3g}", *(f"{100 * p.accuracy:.2f}" for p in row)] for row in points]
     made = table(f"test accuracy, %: {title}", ("t", *found), rows, text=0)

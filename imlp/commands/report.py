@@ -1,6 +1,5 @@
 """`report`: put runs on one page."""
 
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -8,7 +7,6 @@ import typer
 
 from imlp.commands.console import Force, err, out, watched
 from imlp.couplings import class_of
-from imlp.files import check_new
 from imlp.plugins import imported
 
 
@@ -54,13 +52,11 @@ def report(
     def warn(text: str) -> None:
         err.print(f"warning: {text}", soft_wrap=True)
 
-    check_new(out_file, force=force)
     for reference in network or []:
         imported(reference)
     for reference in coupling or []:
         class_of(reference)
-    new = partial(check_new, force=force)
     with watched(quiet=quiet) as progress:
-        reporting.write(folders, out_file, files=files, compare=from_paper, check=new, progress=progress, warn=warn)
+        reporting.write(folders, out_file, files=files, compare=from_paper, force=force, progress=progress, warn=warn)
     more = f"; figures and tables: {files}/" if files else ""
     out.print(f"written: {out_file} (open it in a browser){more}", soft_wrap=True)

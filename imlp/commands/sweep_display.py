@@ -1,7 +1,7 @@
 """One display for many runs: a live table and a bar where there is a terminal, plain lines where there is none."""
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,10 +56,6 @@ class Board(Watcher):
             self.close()
             self.tell = self.open.enter_context(watched(quiet=self.quiet))
         self.tell(what, done, total)
-
-    def during(self, what: str) -> AbstractContextManager[object]:
-        self.close()
-        return nullcontext() if self.quiet else err.status(what)
 
     def noted(self, text: str) -> None:
         self.close()

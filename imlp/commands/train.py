@@ -1,6 +1,6 @@
 """`train`: one prior and one or more lanes beside it."""
 
-from contextlib import closing, nullcontext
+from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -67,11 +67,11 @@ def train(
     if result is not None:
         _show(result, folder, data.n_classes, verbose=verbose, json=shown.json)
         return
-    if shown.check and prepare.needs_check(trainer):
-        with nullcontext() if shown.silent else err.status("checking the network against the reference"):
-            checked = prepare.check_network(trainer)
-        if not shown.silent:
-            err.print(str(checked))
+    if shown.check:
+        with watched(quiet=shown.silent) as progress:
+            checked = prepare.check_network(trainer, progress)
+        if checked and not shown.silent:
+            err.print(checked)
     watch: Callback = display.Silent() if shown.silent else display.Watch() if err.is_terminal else display.Lines()
     trainer.callbacks.append(watch)
     if tensorboard:

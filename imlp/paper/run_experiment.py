@@ -55,14 +55,8 @@ def reproduce(
     Call it again at any time: what is finished is skipped, and what was interrupted is resumed.
     `imlp.train.loop.Interrupted` is raised if a signal stops it.
 
-    - `name`: one of `imlp.paper.experiments.names()`, or a TOML file of your own
-    - `budget`: `smoke`, `short`, `paper`, or for figure 2 `overnight`: as much of it as fits into eight hours here
-    - `every`: how often to mix: step, epoch, a number of steps, or a list; None: as the experiment says
-    - `seeds`: how many; None: the budget's
+    - `name`, `budget`, `every`, `seeds`, `out`, `lanes_at_once`, `report`: as `reproduce --help` describes them
     - `settings`: of `Config`, over those of the experiment: `{"epochs": 2, "options": {"width": 256}}`
-    - `out`: the folder for all runs; None: `runs/NAME-BUDGET-DATA`
-    - `lanes_at_once`: lanes in one run; None: as many as memory allows
-    - `report`: write `report.html` at the end
     - `command`: what `experiment.json` says that it was made with; None: this call
     - `cluster`, `check`, `watcher`: as for `sweep`
     """

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 import imlp
 from imlp.data.dataset import ProgressCallback, silent
 from imlp.errors import FileError, RunError
-from imlp.files import check_path, make_folder, write_whole
+from imlp.files import check_new, check_path, make_folder, write_whole
 from imlp.report import figures, gather, page, tables
 from imlp.report.gather import SearchData
 from imlp.study.cost import counted
@@ -88,14 +88,15 @@ def write(
     *,
     files: Path | None = None,
     compare: Callable[[Arm], FromPaper] = lambda arm: FromPaper(),
-    check: Callable[..., object] = lambda *paths: None,
+    force: bool = True,
     progress: ProgressCallback = silent,
     warn: Callable[[str], None] = lambda text: None,
 ) -> None:
     """Write the page, and, with `files`, every figure and table into that folder; otherwise as `make`.
 
-    `check` is told the paths of these figures and tables before anything is written, and may refuse to replace them.
+    Without `force`, files that are there already are not replaced, but for a page that was made by imlp.
     """
+    check_new(path, force=force)
     if path.suffix.lower() not in (".html", ".htm"):
         raise FileError(f"{path} does not end in .html", "give the page a name such as report.html")
     for given in (path, *folders, *([files] if files else [])):
@@ -108,7 +109,7 @@ def write(
     beside = {text: os.path.relpath(page, path.parent) for text, page in links.items() if page.exists()}
     report = make(folders, compare=compare, beside=beside, progress=progress, warn=warn)
     contents = {files / name: content for name, content in report.files.items()} if files is not None else {}
-    check(*contents)
+    check_new(*contents, force=force)
     for place, content in {path: report.page.encode(), **contents}.items():
         make_folder(place.parent)
         with write_whole(place) as file:

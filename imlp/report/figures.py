@@ -106,7 +106,7 @@ def against_alpha(
     axes.set_xscale("symlog", linthresh=least, linscale=1)  # linear from 0 to the least alpha, as wide as a decade
     axes.set_xticks(ticks(arm.alphas), [f"{tick:g}" for tick in ticks(arm.alphas)])
     axes.set_xlim(-0.15 * least if arm.alphas[0] == 0 else least / 1.5, 1.5 * arm.alphas[-1] or least)
-    axes.set(xlabel="alpha (0, then logarithmic)", ylabel=f"{arm.arm.measure}, %")
+    axes.set(xlabel="alpha (0, then logarithmic)", ylabel=f"{arm.arm.config.measure}, %")
     low, high = axes.get_ylim()
     axes.set_ylim(max(0, low), min(100, high))
     axes.grid(alpha=0.25)
@@ -153,7 +153,7 @@ def knobs(arm: ArmData) -> Figure:
     axes.set_xticks(range(len(across)), [f"{value:g}" for value in across])
     axes.set_yticks(range(len(down)), [f"{value:g}" for value in down])
     axes.set(xlabel="alpha of sharing", ylabel="alpha of locality")
-    figure.colorbar(image, label=f"{arm.arm.measure}, %")
+    figure.colorbar(image, label=f"{arm.arm.config.measure}, %")
     return figure
 
 
@@ -196,7 +196,7 @@ def _draw_epochs(figure: Any, arm: ArmData, panels: Mapping[str, list[ModelData]
         axes.grid(alpha=0.25)
         if len(panels) > 1:
             axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.1))
-    figure.axes[0].set_ylabel(f"{arm.arm.measure}, %")
+    figure.axes[0].set_ylabel(f"{arm.arm.config.measure}, %")
     if len(panels) == 1:
         figure.legend(fontsize=8, loc="outside lower center", ncols=2)
     else:

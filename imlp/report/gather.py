@@ -303,7 +303,6 @@ def place(folder: Path) -> str:
 
 
 def _warnings(arm: Arm) -> list[str]:
-    """What a reader must know before believing a mean."""
     found = [f"{place(run.folder)} is {state(run)}; it is in no mean." for run in arm.runs if not run.result]
     for run in arm.runs:
         for stop in (stop for stop in (run.result or {}).get("stopped", ()) if "reason" not in stop):

@@ -171,6 +171,8 @@ def in_numbers(arm: ArmData) -> str:
     texts = [f"{model.title} {str(model.score).replace('+-', '±')} %" for model in chosen]
     config = arm.arm.config
     images = f" of {config.train_size:,} images" if config.train_size else ""
-    begin = f"{arm.arm.measure.capitalize()} after {config.epochs} epochs{images}, {counted(arm.seeds, 'seed')}: "
+    begin = (
+        f"{arm.arm.config.measure.capitalize()} after {config.epochs} epochs{images}, {counted(arm.seeds, 'seed')}: "
+    )
     more = "" if few else f" (the prior, alpha 0, the best and the lowest of {len(known)} models)"
     return f"{begin}{'; '.join(texts)}{more}."

@@ -73,7 +73,6 @@ def _keyed(titles: Mapping[Any, str], value: Callable[[Any, Any], Cell], written
 
 
 def _interval(interval: Callable[[Any], Sequence[float] | None]) -> list[Column]:
-    """The ends of the confidence interval."""
     return _keyed({0: "95 % from", 1: "to"}, lambda end, record: (interval(record) or (None, None))[end], PERCENT)
 
 
@@ -112,7 +111,7 @@ def results(arm: ArmData) -> Table:
         *_keyed(_metrics(arm), lambda name, model: model.epochs[-1].metrics.get(name) if model.epochs else None, SHORT),
         Column("run time", lambda model: model.seconds, partial(duration, measured=True)),
     ]
-    title = f"{arm.arm.measure.capitalize()} after the last epoch: {arm.name}"
+    title = f"{arm.arm.config.measure.capitalize()} after the last epoch: {arm.name}"
     return Table.of(f"{arm.id}-results", title, columns, arm.models)
 
 

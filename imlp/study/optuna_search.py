@@ -96,17 +96,8 @@ def search(
     `imlp.train.loop.Interrupted` is raised if a signal stops it.
 
     - `config`: everything but the lanes; its `seed` draws the images held out and is the first seed of the test
-    - `over`: `alpha`, `alpha-per-layer`, `schedule`; or `settings`, of a coupling that has no alpha
-    - `every`: epoch, step, a number of steps; `both` or `epoch,step` searches the cadence as well; None: as for `sweep`
-    - `trials`: how many lanes to try in all
-    - `validation`: the share of the training images to hold out and to judge by
-    - `seeds`: how many, for the test at the end
-    - `prune`: stop lanes early that are below the median of earlier ones
-    - `lane`: settings of every lane: `coupling`, `layers`, `biases`, `head`
-    - `out`: the folder for everything; None: `runs/search-NETWORK-DATA-HASH`
-    - `lanes_at_once`: lanes in one run; None: 8, or as many as memory allows
-    - `storage`: the URL of a database that several machines share; None: a file in the folder
-    - `data`, `cluster`, `check`, `watcher`: as for `sweep`
+    - `lane`, `data`, `cluster`, `check`, `watcher`: as for `sweep`
+    - all others: the options of the command, which `search --help` describes
     """
     base, watcher = config or Config(), watcher or Watcher()
     check_seeds(seeds)
@@ -201,7 +192,6 @@ class Search:
     # Optuna's study: its trials are kept in a file in the folder, or in a database that several machines share
 
     def _open(self) -> "optuna.Study":
-        """The study of this search, which is made if there is none."""
         optuna, storage = import_optuna(), self.storage
         try:
             if storage is None:
@@ -232,11 +222,9 @@ class Search:
             return self.study.get_trials()
 
     def _complete(self) -> "list[optuna.trial.FrozenTrial]":
-        """Those of them that ran to the end."""
         return [trial for trial in self._trials() if trial.user_attrs["state"] == "complete"]
 
     def _refuse_another(self) -> None:
-        """Refuse a folder that holds another search."""
         path, here = self.folder / "settings.json", self._settings
         made = self.folder / "search.json", self.folder / "search.png"
         check_new(*made, force=path.exists(), remedy=ANOTHER_FOLDER)
@@ -296,7 +284,6 @@ class Search:
         return self.space.lane(import_optuna().trial.FixedTrial(parameters))
 
     def _tasks(self, batch: Batch) -> list[Task]:
-        """The runs of a batch."""
         base = dataclasses.replace(self.base, held_out=self.validation)
         callbacks = (Pruner(self._trials()),) if self.prune else ()
         lanes = {name: tuple(map(self._lane, parameters)) for name, parameters in batch.items()}

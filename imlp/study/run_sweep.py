@@ -65,12 +65,8 @@ def sweep(
     added to what is there. `imlp.train.loop.Interrupted` is raised if a signal stops it.
 
     - `config`: everything but the lanes; its `seed` is the first seed
-    - `alphas`: numbers, ranges, schedules, alphas by layer and `@cadence`, as `train --alpha` takes them
-    - `every`: epoch, step, a number of steps, or a list: `epoch,step`; None: step, and with `add` epoch
-    - `seeds`: how many
     - `lane`: settings of every lane: `coupling`, `layers`, `biases`, `head`
-    - `out`: the folder for all runs; None: `runs/sweep-NETWORK-DATA-HASH`
-    - `lanes_at_once`: lanes in one run; None: as many as memory allows
+    - `alphas`, `every`, `seeds`, `out`, `lanes_at_once`: the options of the command, which `sweep --help` describes
     - `data`: images in memory; None: those that `config` names
     - `cluster`: runs go to this Ray cluster instead of this process
     - `check`: compare the network with the reference first
@@ -109,10 +105,8 @@ class Runner:
         if self.check and not all(task.finished for task in tasks):
             self.check = False
             trainer = Trainer(tasks[0].config, data, tasks[0].folder)
-            if prepare.needs_check(trainer):
-                with self.watcher.during("checking the network against the reference"):
-                    checked = prepare.check_network(trainer)
-                self.watcher.noted(str(checked))
+            if checked := prepare.check_network(trainer, self.watcher.progress):
+                self.watcher.noted(checked)
         try:
             if self.cluster is None:
                 return run_here(tasks, data, self.watcher)

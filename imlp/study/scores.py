@@ -50,7 +50,6 @@ class Score:
 
     @property
     def std(self) -> float | None:
-        """The standard deviation over the seeds."""
         return sample_deviation(list(self.by_seed.values()))
 
     @property
@@ -132,18 +131,12 @@ class Arm:
         return next((score for score in self.scores if score.lane == wanted), None)
 
     def scores_of(self, lanes: Iterable[Lane]) -> list[Score]:
-        """The scores of the lanes that have one."""
         return [score for lane in lanes if (score := self.score(lane))]
 
     @property
     def has_no_lane_left(self) -> bool:
         """Whether every lane of every run has stopped."""
         return all(score.lane is None for score in self.scores)
-
-    @property
-    def measure(self) -> str:
-        """What its accuracies are."""
-        return self.config.measure
 
     @property
     def prior_name(self) -> str:

@@ -101,7 +101,6 @@ class Space:
 
     @property
     def coupling(self) -> str:
-        """That of all lanes."""
         return str(self.common.get("coupling", "interpolate"))
 
     @property

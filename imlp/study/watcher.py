@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from imlp.train.callbacks import Callback, Row
@@ -19,10 +18,6 @@ class Watcher:
 
     def progress(self, what: str, done: int, total: int | None) -> None:
         """How far reading data, timing steps or writing a page has come; `total` None: not known."""
-
-    def during(self, what: str) -> AbstractContextManager[object]:
-        """Around work that takes seconds and has no measure of its progress."""
-        return nullcontext()
 
     def noted(self, text: str) -> None:
         """One line of news."""

@@ -1,7 +1,6 @@
 """What comes before a run: its data, a check of its network against the reference, an estimate of what it costs."""
 
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,26 +35,14 @@ def default_folder(config: Config) -> Path:
     return Path("runs") / f"{config.network_name}-{Path(config.data).name}-{config.identity}"
 
 
-@dataclass(frozen=True)
-class Checked:
-    """How many layers were compared with the reference, the largest error, and how long it took."""
+def check_network(trainer: Trainer, progress: ProgressCallback = silent) -> str:
+    """Compare every interpolated layer with the reference, each geometry once: a run on a wrong layer is worthless.
 
-    layers: int
-    error: float
-    seconds: float
-
-    def __str__(self) -> str:
-        about = f"{self.layers} layers, error at most {self.error:.0e}"
-        return f"checked against the reference: {about} ({self.seconds:.1f} s)"
-
-
-def needs_check(trainer: Trainer) -> bool:
-    """Whether there is anything to compare: the reference needs no check, nor does a network that is never mixed."""
-    return trainer.config.backend == "accel" and bool(trainer.network.interpolated)
-
-
-def check_network(trainer: Trainer) -> Checked:
-    """Compare every interpolated layer with the reference, each geometry once: a run on a wrong layer is worthless."""
+    The result is a line to print; it is empty where the reference itself computes, or no layer is ever mixed.
+    """
+    if trainer.config.backend != "accel" or not trainer.network.interpolated:
+        return ""
+    progress("checking the network against the reference", 0, None)
     specs = {trainer.network.layer(name).spec for name in trainer.network.interpolated}
     begin, dtype = time.monotonic(), trainer.config.dtype
     options: dict[str, Any] = {"dtype": dtype, "device": trainer.device, "verbs": TRAINED_WITH}
@@ -67,7 +54,8 @@ def check_network(trainer: Trainer) -> Checked:
             error = max(error, own.reference_error())
     if error > verify.TOLERANCE[dtype]:
         raise RunError(f"accel differs from the reference by {error:.1e} on this machine", f"see: {program()} verify")
-    return Checked(len(specs), error, time.monotonic() - begin)
+    about = f"{len(specs)} layers, error at most {error:.0e}"
+    return f"checked against the reference: {about} ({time.monotonic() - begin:.1f} s)"
 
 
 def estimate(trainer: Trainer) -> dict[str, Any]:

@@ -213,7 +213,7 @@ def test_the_choice_stands_beside_alpha_0_alpha_1_and_the_prior(searched, of_sea
 
 
 def test_validation_accuracy_is_never_called_test_accuracy(searched, of_searches):
-    arms = {arm.id: arm.arm.measure for arm in gathered(searched)}
+    arms = {arm.id: arm.arm.config.measure for arm in gathered(searched)}
     judged = {"cnn-bars-validation-0-25", "cnn-bars-validation-0-25-2"}
     assert arms == {"cnn-bars": "test accuracy"} | dict.fromkeys(judged, "validation accuracy")
     for name, measure in arms.items():

@@ -181,7 +181,6 @@ def read_experiment(name: str) -> Experiment:
 
 
 def _check(experiment: Experiment) -> None:
-    """Refuse what could only fail later."""
     content = experiment.content
     arms = [arm.name for arm in content.arms]
     if not arms or len(set(arms)) < len(arms):
@@ -253,7 +252,6 @@ def shortfall(config: Config, wanted: Config) -> str:
 
 
 def _steps(config: Config) -> int | None:
-    """All steps of a run; None if the number of images is not known."""
     layout = LAYOUTS.get(config.data)
     images = config.train_size or (len(layout.train) * layout.train_rows if layout else None)
     return None if images is None else config.epochs * ceil((images - config.validation) / config.batch)

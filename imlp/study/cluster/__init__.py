@@ -78,9 +78,9 @@ def connected(cluster: Cluster | None, watcher: Watcher | None = None) -> Iterat
     if cluster is None:
         yield
         return
-    where = f"joining Ray at {cluster.address}" if cluster.address else "starting Ray here"
-    with (watcher or Watcher()).during(where):
-        ray = _joined(cluster.address)
+    if watcher is not None:
+        watcher.progress(f"joining Ray at {cluster.address}" if cluster.address else "starting Ray here", 0, None)
+    ray = _joined(cluster.address)
     try:
         yield
     finally:
@@ -88,7 +88,6 @@ def connected(cluster: Cluster | None, watcher: Watcher | None = None) -> Iterat
 
 
 def _joined(address: str | None) -> Any:
-    """Ray, once this process is connected."""
     if find_spec("ray") is None:
         raise ConfigError("Ray is not installed", install_hint("ray"))
     if address is not None and "://" in address:

@@ -156,7 +156,6 @@ class Upload(Callback):
         self.saved = trainer.saved
 
     def _files(self) -> dict[str, tuple[int, int]]:
-        """Every file of the run with its time and size."""
         paths = [path for path in self.here.rglob("*") if path.is_file() and not path.name.startswith(".")]
         stats = {path.relative_to(self.here).as_posix(): path.stat() for path in paths}
         return {name: (stat.st_mtime_ns, stat.st_size) for name, stat in stats.items()}
