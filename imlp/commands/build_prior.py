@@ -154,7 +154,15 @@ def build_prior(
     if json:
         print_json({**facts, "out": out and str(out), "plot": plot and str(plot)})
         return
-    _print(facts, f"{kind}: {meaning}")
+    lines = {
+        "equation": equation,
+        "spec": spec,
+        "matrix": f"{m_out:,} x {m_in:,}",
+        "non-zeros": f"{matrix.nnz:,} ({100 * facts['density']:.4g} % of the entries)",
+        "parameters": f"{spec.n_parameters:,} structured, {facts['dense_parameters']:,} dense",
+        "weight": source,
+    }
+    print_facts(lines, f"{kind}: {meaning}")
     if out is not None:
         reader = "numpy.load" if out.suffix == ".npy" else "scipy.sparse.load_npz"
         console.print(f"written: {out} (read it with {reader})", soft_wrap=True)
@@ -197,19 +205,6 @@ def _weight(spec: Spec, file: Path | None, seed: int) -> tuple[np.ndarray | None
     if weight.dtype.kind not in "biuf" or not np.isfinite(weight).all():
         raise FileError(f"{file} does not hold an array of finite real numbers", remedy)
     return weight.astype(np.float64), str(file)
-
-
-def _print(facts: dict[str, Any], title: str) -> None:
-    m_out, m_in = facts["shape"]
-    rows = {
-        "equation": facts["equation"],
-        "spec": facts["spec"],
-        "matrix": f"{m_out:,} x {m_in:,}",
-        "non-zeros": f"{facts['nnz']:,} ({100 * facts['density']:.4g} % of the entries)",
-        "parameters": f"{facts['n_parameters']:,} structured, {facts['dense_parameters']:,} dense",
-        "weight": facts["weight"],
-    }
-    print_facts(rows, title)
 
 
 def _print_derivation(found: "Derivation", spec: Spec, equation: str, number: float) -> None:

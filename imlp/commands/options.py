@@ -35,6 +35,9 @@ _output, _engine = in_panel("Output"), partial(in_panel("Engine"), show_default=
 class Output:
     """What all commands that train can show."""
 
+    out_folder: Annotated[
+        Path | None, _output("The folder for everything. Default: one in runs/, named by the settings.", "--out")
+    ] = None
     list_all: Annotated[bool, _output("List the available networks and data sets.", "--list")] = False
     estimate: Annotated[bool, _output("Only print what would be trained, and the expected time.", "--estimate")] = False
     check: Annotated[bool, _output("Check the network against the reference.", "--verify/--no-verify")] = True
@@ -66,17 +69,20 @@ class Study(Output):
         _engine("GPUs of a run on Ray: 0.5 lets two share one. Default 1 where the cluster has any.", min=0),
     ] = None
 
+    at_once: Annotated[
+        int | None, _engine("Lanes in one run. Default: as many as memory allows (search: 8).", "--lanes-at-once")
+    ] = None
+
     @property
-    def cluster(self) -> Cluster | None:
-        """The Ray cluster that the options name; None: this process."""
+    def common(self) -> dict[str, Any]:
+        """What the functions of the library that do the same take as well."""
         if self.engine not in ENGINES:
             raise ConfigError(f"engine is {self.engine!r}", f"use {' or '.join(ENGINES)}")
-        if self.engine == "ray":
-            return Cluster(self.address, self.cpus_per_run, self.gpus_per_run)
         given = {"--address": self.address, "--cpus-per-run": self.cpus_per_run, "--gpus-per-run": self.gpus_per_run}
-        for name in (name for name, value in given.items() if value is not None):
+        cluster = Cluster(self.address, self.cpus_per_run, self.gpus_per_run) if self.engine == "ray" else None
+        for name in (name for name, value in given.items() if value is not None and cluster is None):
             raise ConfigError(f"{name} is for Ray", "add --engine ray, or leave it out")
-        return None
+        return {"out": self.out_folder, "lanes_at_once": self.at_once, "check": self.check, "cluster": cluster}
 
 
 def _print_choices(*, json: bool) -> None:

@@ -21,17 +21,10 @@ def report(
     ] = None,
     network: Annotated[
         list[str] | None,
-        typer.Option(
-            help="FILE.py:NAME of a network from outside the package, to show its matrices: its code is only run if "
-            "you name it. Repeat for more."
-        ),
+        typer.Option(help="FILE.py:NAME of a network from outside: its code is only run if you name it. Repeatable."),
     ] = None,
     coupling: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="FILE.py:Class of a coupling from outside the package, to read the runs that have it: its code is "
-            "only run if you name it. Repeat for more."
-        ),
+        list[str] | None, typer.Option(help="FILE.py:Class of a coupling from outside, likewise. Repeatable.")
     ] = None,
     force: Force = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,

@@ -4,7 +4,6 @@ import dataclasses
 import shlex
 import sys
 from contextlib import closing
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -36,12 +35,6 @@ def reproduce(
     ] = "smoke",
     seeds: Annotated[int | None, _option("How many seeds. Default: the budget's.", min=1)] = None,
     list_all: Annotated[bool, _option("List the experiments; with --estimate, their cost here.", "--list")] = False,
-    out_folder: Annotated[
-        Path | None, _option("The folder for all runs. Default: runs/NAME-BUDGET-DATA.", "--out")
-    ] = None,
-    at_once: Annotated[
-        int | None, _option("Lanes in one run. Default: as many as memory allows.", "--lanes-at-once", min=1)
-    ] = None,
     page: Annotated[bool, _option("Write FOLDER/report.html at the end.", "--report/--no-report")] = True,
     *,
     study: Study,
@@ -64,7 +57,7 @@ def reproduce(
     if name is None:
         raise ConfigError("no experiment is named", f"name one of {', '.join(experiments.names())}; see --list")
     every = settings.pop("every", None)
-    given, cluster = _checked(settings), study.cluster
+    given = _checked(settings)
     with closing(Board(quiet=study.silent, arms=True)) as board, exit_if_interrupted():
         if study.estimate:
             experiment, chosen = experiments.read_experiment(name), ""
@@ -78,9 +71,8 @@ def reproduce(
             print_json(expected) if study.json else print_estimate(expected)
             return
         result = run_experiment.reproduce(
-            name, budget=budget, every=every, seeds=seeds, settings=given, out=out_folder, lanes_at_once=at_once,
-            report=page, command=f"{program()} {shlex.join(sys.argv[1:])}", cluster=cluster, check=study.check,
-            watcher=board,
+            name, budget=budget, every=every, seeds=seeds, settings=given, report=page, watcher=board,
+            command=f"{program()} {shlex.join(sys.argv[1:])}", **study.common,
         )  # fmt: skip
     if study.json:
         print_json(result.as_dict())

@@ -36,18 +36,9 @@ def search(
         bool, _option("Stop lanes early that are below the median of earlier ones.", "--prune/--no-prune")
     ] = True,
     config: Annotated[Path | None, _option("Settings from a TOML file; options of the command line win.")] = None,
-    out_folder: Annotated[
-        Path | None, _option("The folder for everything. Default: runs/search-NETWORK-DATA-HASH.", "--out")
-    ] = None,
-    at_once: Annotated[
-        int | None, _option("Lanes in one run. Default: 8, or as many as memory allows.", "--lanes-at-once")
-    ] = None,
     storage: Annotated[
         str | None,
-        _option(
-            "Keep the trials in a database that several machines share: sqlite:///FILE, postgresql://..., mysql://.... "
-            "Default: a file in the folder."
-        ),
+        _option("A database for trials of several machines: sqlite:///FILE, postgresql://.... Default: in the folder."),
     ] = None,
     *,
     study: Study,
@@ -69,17 +60,17 @@ def search(
     if "alpha" in lane:
         raise ConfigError("--alpha is for one lane", "here it is what is searched; use sweep for alphas of your own")
     every = lane.pop("every", None)
-    base, cluster = config_of(config, settings), study.cluster
+    base = config_of(config, settings)
     with closing(Board(quiet=study.silent)) as board, exit_if_interrupted():
         if study.estimate:
             expected = cost.estimate_search(
-                base, trials, seeds, validation=validation, at_once=at_once, progress=board.progress
+                base, trials, seeds, validation=validation, at_once=study.at_once, progress=board.progress
             )
             print_json(expected) if study.json else print_estimate(expected)
             return
         result = optuna_search.search(
             base, over, every=every, trials=trials, validation=validation, seeds=seeds, prune=prune, lane=lane,
-            out=out_folder, lanes_at_once=at_once, storage=storage, cluster=cluster, check=study.check, watcher=board,
+            storage=storage, watcher=board, **study.common,
         )  # fmt: skip
     if study.json:
         print_json(result.as_dict())

@@ -26,12 +26,6 @@ _option = in_panel("This sweep")
 def sweep(
     seeds: Annotated[int, _option("How many seeds, counted from --seed.", min=1)] = SEEDS,
     config: Annotated[Path | None, _option("Settings from a TOML file; options of the command line win.")] = None,
-    out_folder: Annotated[
-        Path | None, _option("The folder for all runs. Default: runs/sweep-NETWORK-DATA-HASH.", "--out")
-    ] = None,
-    at_once: Annotated[
-        int | None, _option("Lanes in one run. Default: as many as memory allows.", "--lanes-at-once", min=1)
-    ] = None,
     *,
     study: Study,
     settings: dict[str, Any],
@@ -48,7 +42,7 @@ def sweep(
     """
     lane = lane_settings(settings)
     listed, every = lane.pop("alpha", None) or [ALPHAS], lane.pop("every", None)
-    base, cluster = config_of(config, settings), study.cluster
+    base = config_of(config, settings)
     with closing(Board(quiet=study.silent)) as board, exit_if_interrupted():
         if study.estimate:
             plan = ArmPlan("sweep", base, sweep_lanes(listed, every, lane))
@@ -56,10 +50,7 @@ def sweep(
             expected = cost.estimate([plan], check_seeds(seeds), data=data, progress=board.progress)
             print_json(expected) if study.json else print_estimate(expected)
             return
-        result = run_sweep.sweep(
-            base, listed, every=every, seeds=seeds, lane=lane, out=out_folder, lanes_at_once=at_once, cluster=cluster,
-            check=study.check, watcher=board,
-        )  # fmt: skip
+        result = run_sweep.sweep(base, listed, every=every, seeds=seeds, lane=lane, watcher=board, **study.common)
     if study.json:
         print_json(result.as_dict())
     elif result.arm:

@@ -27,9 +27,6 @@ _option = in_panel("This run")
 @settings_as_options()
 def train(
     config: Annotated[Path | None, _option("Settings from a TOML file; options of the command line win.")] = None,
-    out_folder: Annotated[
-        Path | None, _option("The run's folder. Default: runs/NETWORK-DATA-HASH of the settings.", "--out")
-    ] = None,
     resume: Annotated[
         bool, _option("Resume the run in the folder, with its settings, or start it.", "--resume")
     ] = False,
@@ -49,11 +46,11 @@ def train(
     - `train --alpha 1@epoch --alpha decay:0.5:2`: once per epoch, as algorithm 1 says; decaying over the epochs
     - `train --data cifar10 --epochs 100`: the paper's setting, after `data fetch cifar10`
     """
-    if resume and config is None and out_folder and RunFolder(out_folder).config.exists():
-        config = RunFolder(out_folder).config
+    if resume and config is None and shown.out_folder and RunFolder(shown.out_folder).config.exists():
+        config = RunFolder(shown.out_folder).config
     chosen = config_of(config, settings)
     get_backend(chosen.backend)  # before anything slow: it names what is missing
-    folder = check_path(out_folder or prepare.default_folder(chosen))
+    folder = check_path(shown.out_folder or prepare.default_folder(chosen))
     with watched(quiet=shown.silent) as progress:
         data = prepare.load_data(chosen, progress)
     trainer = Trainer(chosen, data, folder)
@@ -62,24 +59,22 @@ def train(
         print_json(expected) if shown.json else print_estimate(expected)
         return
     result = None if again else trainer.finished()
-    if result is not None and not shown.json:
+    if result is None:
+        if shown.check:
+            with watched(quiet=shown.silent) as progress:
+                checked = prepare.check_network(trainer, progress)
+            if checked and not shown.silent:
+                err.print(checked)
+        watch: Callback = display.Silent() if shown.silent else display.Watch() if err.is_terminal else display.Lines()
+        trainer.callbacks.append(watch)
+        if tensorboard:
+            if find_spec("tensorboard") is None:
+                raise ConfigError("TensorBoard is not installed", install_hint("tensorboard"))
+            trainer.callbacks.append(TensorBoard(folder / TENSORBOARD))
+        with exit_if_interrupted("continue with --resume"), closing(watch), stopping_on_signals(trainer):
+            result = trainer.run(resume=resume, again=again)
+    elif not shown.json:
         out.print(f"this run is done already (--again would repeat it): {folder}", soft_wrap=True)
-    if result is not None:
-        _show(result, folder, data.n_classes, verbose=verbose, json=shown.json)
-        return
-    if shown.check:
-        with watched(quiet=shown.silent) as progress:
-            checked = prepare.check_network(trainer, progress)
-        if checked and not shown.silent:
-            err.print(checked)
-    watch: Callback = display.Silent() if shown.silent else display.Watch() if err.is_terminal else display.Lines()
-    trainer.callbacks.append(watch)
-    if tensorboard:
-        if find_spec("tensorboard") is None:
-            raise ConfigError("TensorBoard is not installed", install_hint("tensorboard"))
-        trainer.callbacks.append(TensorBoard(folder / TENSORBOARD))
-    with exit_if_interrupted("continue with --resume"), closing(watch), stopping_on_signals(trainer):
-        result = trainer.run(resume=resume, again=again)
     _show(result, folder, data.n_classes, verbose=verbose, json=shown.json)
 
 

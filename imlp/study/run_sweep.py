@@ -9,6 +9,7 @@ from typing import Any
 from imlp.backend import backend as get_backend
 from imlp.couplings import Mixing, class_of
 from imlp.data import Dataset
+from imlp.errors import ConfigError
 from imlp.files import check_path
 from imlp.study.cluster import Cluster, connected
 from imlp.study.scores import Arm, arms_of, base_identity
@@ -128,6 +129,8 @@ def run_lanes(
     at_once: int | None = None,
 ) -> tuple[Arm | None, list[dict[str, str]]]:
     """Plan the runs of these lanes and seeds, and run them: those that finished as one arm, and those that failed."""
+    if at_once is not None and at_once < 1:
+        raise ConfigError(f"--lanes-at-once is {at_once}", "give at least 1")
     Trainer(dataclasses.replace(base, lanes=tuple(lanes), seed=seeds[0]), data, folder)  # refuses what cannot be run
     room = runner.cluster.room(base) if runner.cluster is not None else None
     at_once = at_once or lanes_at_once(base, data, len(lanes), room)
