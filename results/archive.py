@@ -17,7 +17,7 @@ from imlp.data.dataset import ProgressCallback, silent
 from imlp.errors import FileError
 from imlp.files import check_path, make_folder, reason, shown, write_json, write_whole
 from imlp.paper import experiments
-from imlp.paper.implied import decided, implied
+from imlp.paper.experiments import decided, implied
 from imlp.report import figures, gather
 from imlp.study.outcomes import ExperimentOutcome, Verdict, read_outcome
 from imlp.study.scores import arms_of

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import readings
 
 from imlp.paper import experiments
-from imlp.paper.implied import JUDGED_BY
+from imlp.paper.experiments import JUDGED_BY
 from imlp.study.scores import Arm
 from imlp.train.config import Lane
 

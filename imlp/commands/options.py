@@ -106,18 +106,17 @@ def exit_if_interrupted(remedy: str = "run the same command again") -> Iterator[
 def settings_as_options(*, hidden: Collection[str] = (), **helps: str) -> Callable[..., Callable[..., None]]:
     """Give a command an option for every setting of `Config` and `Lane`, documented there, or by `helps`.
 
-    The command is given those that were set as `settings`. Settings that it refuses are `hidden` from its help; options
-    that it has itself take the place of those of `Config`, and of those of a group such as `Study`, whose `--list` is
-    answered here.
+    The command is given those that were set as its last parameter, `settings`, and before it an `Output` or a `Study`,
+    whose `--list` is answered here. Settings that it refuses are `hidden` from its help; options that it has itself
+    take the place of others of that name.
     """
 
     def decorated(function: Callable[..., None]) -> Callable[..., None]:
-        taken = [p for p in inspect.signature(function, eval_str=True).parameters.values() if p.name != "settings"]
-        groups: dict[str, Any] = {p.name: p.annotation for p in taken if dataclasses.is_dataclass(p.annotation)}
-        own = [_keyword(p.name, p.annotation, p.default) for p in taken if p.name not in groups]
-        names = {p.name for p in own}
-        inside = [f for group in groups.values() for f in dataclasses.fields(group) if f.name not in names]
-        options = [*own, *(_keyword(f.name, f.type, f.default) for f in inside)]
+        *own, group, _ = inspect.signature(function, eval_str=True).parameters.values()  # the last: the settings
+        names = [p.name for p in own]
+        inside = [f for f in dataclasses.fields(group.annotation) if f.name not in names]
+        options = [_keyword(p.name, p.annotation, p.default) for p in own]
+        options += [_keyword(f.name, f.type, f.default) for f in inside]
         for f in (*dataclasses.fields(Lane), *dataclasses.fields(Config)):
             if f.name not in ("lanes", "source", "coupling_source", "held_out", *names):  # `search` has --validation
                 options.append(_option_for(f, helps.get(f.name, f.metadata["help"]), hidden=f.name in hidden))
@@ -126,13 +125,12 @@ def settings_as_options(*, hidden: Collection[str] = (), **helps: str) -> Callab
 
         def command(**given: Any) -> None:
             mine = {name: given.pop(name) for name in names}
-            for name, group in groups.items():
-                fields = [f.name for f in dataclasses.fields(group) if f.name in given]
-                mine[name] = group(**{field: given.pop(field) for field in fields})
-                if mine[name].list_all:
-                    _print_choices(json=mine[name].json)
-                    return
-            function(**mine, settings={name: value for name, value in given.items() if value is not None})
+            output = group.annotation(**{f.name: given.pop(f.name) for f in inside})
+            if output.list_all:
+                _print_choices(json=output.json)
+                return
+            settings = {name: value for name, value in given.items() if value is not None}
+            function(**mine, **{group.name: output}, settings=settings)
 
         command.__doc__, command.__name__ = function.__doc__, function.__name__
         command.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]

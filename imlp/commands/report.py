@@ -40,7 +40,7 @@ def report(
     - `report runs --files figures`: everything below runs/, with every figure and table as a file too
     """
     from imlp import report as reporting  # matplotlib takes a second to import
-    from imlp.paper.implied import from_paper
+    from imlp.paper.experiments import from_paper
 
     def warn(text: str) -> None:
         err.print(f"warning: {text}", soft_wrap=True)

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from imlp.paper import experiments
 from imlp.paper.claims import judge
-from imlp.paper.experiments import shortfall
-from imlp.paper.implied import decided, implied
+from imlp.paper.experiments import decided, implied, shortfall
 from imlp.study.scores import Arm, Score
 from imlp.study.two_lines import fit_v
 from imlp.train.config import Config, Lane, from_mapping

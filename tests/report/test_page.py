@@ -16,7 +16,7 @@ import tiny
 from material import HOSTILE, LANES, rows_of, run_searches, train_runs
 from PIL import Image
 
-from imlp.paper.implied import from_paper
+from imlp.paper.experiments import from_paper
 from imlp.report import figures, make
 from imlp.report.page import valley
 from imlp.train.config import Lane, from_mapping

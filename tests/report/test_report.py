@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from imlp.cli import app
 from imlp.errors import FileError, RunError
-from imlp.paper.implied import from_paper
+from imlp.paper.experiments import from_paper
 from imlp.report import figures, make, write
 from imlp.report.gather import gather
 from imlp.spec.meter import PARTS

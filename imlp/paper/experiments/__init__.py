@@ -1,10 +1,11 @@
 """The paper's tables and figures as files: what each asks, what it runs at which budget, the paper's numbers, claims.
 
-An experiment has arms, each one configuration with its lanes; `reproduce` runs a sweep for each.
+An experiment has arms, each one configuration with its lanes; `reproduce` runs a sweep for each. Runs of no experiment
+are judged by those that ask about the same pair of networks.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from math import ceil
@@ -17,7 +18,7 @@ from imlp.data.cifar import LAYOUTS
 from imlp.errors import ConfigError, ImlpError, known
 from imlp.files import shown
 from imlp.paper.claims import check_claim, judge
-from imlp.study.outcomes import ArmName, ExperimentOutcome, OutcomeRow, PaperPoint, typed
+from imlp.study.outcomes import ArmName, ExperimentOutcome, FromPaper, OutcomeRow, PaperPoint, Verdict, typed
 from imlp.study.scores import Arm, ArmPlan, Score
 from imlp.train.config import Config, Lane, check_seeds, from_mapping, read, recorded, with_recipe
 from imlp.train.lane import lanes_of, with_epochs
@@ -29,6 +30,12 @@ OPEN = ("augment", "crop_area", "crop_aspect", "inputs", "validation")  # see do
 OPEN_OPTIONS = ("activated", "residual", "first_channels", "first_stride", "first_kernel", "first_padding")
 OF_THE_USER = ("seed", "lanes", "backend", "dtype", "products", "compile", "deterministic")
 LENGTH = ("epochs", "batch", "train_size")  # what the steps follow from
+JUDGED_BY = {  # whose claims and numbers stand beside those of runs without an experiment
+    "cnn": ("table1-cnn", "figure2-cnn", "decay"),
+    "mixer": ("table1-mixer", "figure2-mixer"),
+    "mlp1": ("first-layer",),
+    "mlp2": ("first-layer",),
+}
 Settings = dict[str, Any]
 
 
@@ -178,6 +185,30 @@ def read_experiment(name: str) -> Experiment:
     except ValueError as error:
         raise ConfigError(f"{path} is not an experiment: {error}", f"see {FOLDER}") from error
     return experiment
+
+
+def implied(arm: Arm) -> list[ExperimentOutcome]:
+    """The outcomes that runs without an experiment have for those that ask about the same pair."""
+    outcomes = []
+    for name in () if arm.config.held_out else JUDGED_BY.get(arm.config.network, ()):
+        experiment = read_experiment(name)
+        asked = experiment.arm_of(arm.config.network)
+        if asked is not None and arm.scores and experiment.paper(arm.config.data):
+            outcomes.append(experiment.outcome({asked: arm}))
+    return outcomes
+
+
+def decided(outcomes: Iterable[ExperimentOutcome]) -> list[Verdict]:
+    """The verdicts that something can be said about, each claim once."""
+    verdicts = (verdict for outcome in outcomes for verdict in outcome.verdicts)
+    return list({verdict.claim: verdict for verdict in verdicts if not verdict.missing}.values())
+
+
+def from_paper(arm: Arm) -> FromPaper:
+    """What the paper says of runs without an experiment: its points if they are at its setting, and the verdicts."""
+    outcomes = implied(arm)
+    points = (point for outcome in outcomes if not outcome.lacking for point in outcome.paper)
+    return FromPaper(tuple({dataclasses.replace(point, arm=""): None for point in points}), tuple(decided(outcomes)))
 
 
 def _check(experiment: Experiment) -> None:
