@@ -50,7 +50,7 @@ def figure(arm: Arm) -> "Figure":
         label = "constant 0.5 (k = 0)" if k == 0 else f"k = {k}"
         left.plot(*_by_epoch(arm, LANES[k]), color=shades[k], label=label)
         right.errorbar(place, score.mean, score.std or 0, color=shades[k], marker="s", markersize=7, capsize=4)
-    theirs = [] if shortfall(arm) else experiments.read_experiment("decay").paper(DATA)
+    theirs = [] if shortfall(arm) else experiments.read_experiment("decay").numbers(DATA)
     paper = {number.lane.alpha: number for number in theirs if number.lane}
     shown = {place + 0.18: paper[ALPHAS[k]] for place, k in enumerate(known) if ALPHAS[k] in paper}
     if shown:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from imlp.paper import experiments
-from imlp.paper.experiments import PaperNumber, shortfall
+from imlp.paper.experiments import JUDGED_BY, PaperNumber, shortfall
 from imlp.study.scores import Arm, Score, arms_of
 from imlp.train.callbacks import Row
 from imlp.train.config import Config, Lane
@@ -29,6 +29,8 @@ MODELS = {  # by name: the experiment that has its number, and its lane; None: t
 }
 EPOCHS = ("last epoch", "mean of the last five", "lowest loss")
 IMAGES, SHARE = 50_000, 0.9  # to train on; and of these at least, for a run to be a reading
+
+BESIDE = ["pair", "model", "last epoch", "mean of the last five", "at the lowest test loss", "highest", "the paper"]
 
 Table = tuple[list[str], list[list[str]]]  # the names of its columns, and its rows
 
@@ -71,7 +73,7 @@ def _latest(run: Run) -> int:
 
 def _paper(experiment: str, lane: Lane | None) -> PaperNumber:
     """The paper's number of a model on CIFAR-10."""
-    numbers = experiments.read_experiment(experiment).paper(PAPER_CONFIG.data)
+    numbers = experiments.read_experiment(experiment).numbers(PAPER_CONFIG.data)
     return next(number for number in numbers if (number.lane and number.lane.alpha) == (lane and lane.alpha))
 
 
@@ -151,3 +153,36 @@ def _read(arm: Arm, lane: Lane | None, read: Callable[[list[Row]], float | None]
         if run.result and len(rows) == run.config.epochs and (accuracy := read(rows)) is not None:
             by_seed[run.config.seed] = 100 * accuracy
     return Score(lane, by_seed) if by_seed else None
+
+
+def beside_paper(arms: Sequence[Arm]) -> Table:
+    """A row for each of the paper's numbers that there is a finished run for, mixed after every step.
+
+    It is read off the epochs in four ways: one epoch alone is noisy.
+    """
+    rows = [row for arm in arms if not differences(arm.config) for row in _rows_beside(arm)]
+    return BESIDE, rows
+
+
+def _rows_beside(arm: Arm) -> list[list[str]]:
+    rows: dict[Lane | None, list[str]] = {}
+    for name in JUDGED_BY.get(arm.config.network, ()):
+        experiment = experiments.read_experiment(name)
+        asked = experiment.arm_of(arm.config.network)
+        if asked is None or experiment.shortfall({asked: arm}):
+            continue
+        for number in (number for number in experiment.numbers(arm.config.data) if number.arm == asked):
+            lane = number.lane
+            if lane in rows or (score := arm.score(lane)) is None:
+                continue
+            scores = [score]
+            if lane is None or lane.is_plain or lane.is_mixed_repeatedly:  # otherwise only the last epoch is mixed
+                ways = over_the_last, at_lowest_loss, at_best
+                scores += filter(None, (read(arm, lane) for read in ways))
+            spread = "" if score.std is None else f" ± {score.std:.1f}"
+            cells = [f"{score.mean:.1f}" for score in scores] + [""] * (4 - len(scores))
+            cells[0] += f"{spread} ({score.n})"
+            std = "" if number.std is None else f" ± {number.std:.1f}"
+            model = arm.prior_name if lane is None else lane.title.removesuffix(", every step")
+            rows[lane] = [f"{arm.config.network}, {arm.config.data}", model, *cells, f"{number.value:.1f}{std}"]
+    return list(rows.values())

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import beside_paper
 import cited
 import readings
 from archive import Record
@@ -154,7 +153,7 @@ def _read_findings(folder: Path, found: Sequence[Record]) -> Findings:
 
 
 def _beside_the_paper(found: Sequence[Record]) -> list[str]:
-    columns, rows = beside_paper.table(arms_of(run for record in found for run in record.runs))
+    columns, rows = readings.beside_paper(arms_of(run for record in found for run in record.runs))
     return ["## Beside the paper", AT_THE_SETTING, _table(columns, rows), MODELS] if rows else []
 
 

@@ -57,7 +57,10 @@ def reproduce(
     if name is None:
         raise ConfigError("no experiment is named", f"name one of {', '.join(experiments.names())}; see --list")
     every = settings.pop("every", None)
-    given = _checked(settings)
+    for own in (own for own in DECIDED if own in settings):
+        remedy = "an experiment has its own networks and lanes; copy its TOML file"
+        raise ConfigError(f"--{own} is for train and sweep", remedy)
+    given = with_options(settings)
     with closing(Board(quiet=study.silent, arms=True)) as board, exit_if_interrupted():
         if study.estimate:
             experiment, chosen = experiments.read_experiment(name), ""
@@ -84,15 +87,6 @@ def reproduce(
             err.print(f"error: every lane of {name} has stopped; try a smaller --lr", soft_wrap=True)
     if result.failed or any(arm.has_no_lane_left for arm in result.arms.values()):
         raise typer.Exit(1)
-
-
-def _checked(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings of the command line as a file would have them; network and lanes are the experiment's own."""
-    for name in (name for name in DECIDED if name in settings):
-        raise ConfigError(
-            f"--{name} is for train and sweep", "an experiment has its own networks and lanes; copy its TOML file"
-        )
-    return with_options(settings)
 
 
 def print_outcome(outcome: ExperimentOutcome) -> None:
@@ -125,7 +119,7 @@ def print_list(*, estimate: bool, json: bool) -> None:
     found: dict[str, dict[str, Any]] = {name: {} for name in experiments.names()}
     for name, row in found.items():
         experiment = experiments.read_experiment(name)
-        row |= {"name": name, "title": experiment.content.title, "asks": experiment.asks}
+        row |= {"name": name, "title": experiment.title, "asks": experiment.asks}
     if estimate:
         with watched(quiet=json) as progress:
             for name, seconds in costs(progress).items():

@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from imlp import kinds, machine, networks
+from imlp.backend import backend as get_backend
 from imlp.commands.console import out, print_json, watched
 from imlp.commands.options import named_values
 from imlp.errors import BackendError, ConfigError
@@ -53,7 +54,11 @@ def verify(
     made = {name: networks.make(name, **given) for name in whole}
     layers = {name: kinds.make(name, **given) for name in kind or []}
     layers |= {f"{name} {layer.name}": layer.spec for name, own in made.items() for layer in own.layers}
-    device = _usable(device, dtype)
+    get_backend("accel")  # it names what is missing
+    device = machine.device("accel", device, dtype)
+    # On some processors torch's half-precision products kill the process.
+    if device == "cpu" and dtype in ("bfloat16", "float16"):
+        raise BackendError(f"{dtype} on the CPU depends on what the processor can do", "use float32, or --device cuda")
     by_spec: dict[Spec, dict[str, float]] = {}  # layers of one geometry are checked once
     errors_of_networks: dict[str, dict[str, float]] = {}
     total = len(layers) + len(whole)
@@ -81,18 +86,6 @@ def verify(
         out.print(told, style="" if passed else "bold red")
     if not passed:
         raise typer.Exit(1)
-
-
-def _usable(device: str, dtype: str) -> str:
-    """The device, or the best there is for `auto`; what torch cannot use is refused before anything is computed."""
-    from imlp.backend import backend
-
-    backend("accel")
-    found = machine.device("accel", device, dtype)
-    # On some processors torch's half-precision products kill the process.
-    if found == "cpu" and dtype in ("bfloat16", "float16"):
-        raise BackendError(f"{dtype} on the CPU depends on what the processor can do", "use float32, or --device cuda")
-    return found
 
 
 def _print(errors: dict[str, dict[str, float]], tolerance: float, title: str, what: str) -> None:

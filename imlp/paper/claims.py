@@ -125,7 +125,8 @@ def judge(
         if not versions or settings in versions.values():  # nothing is mixed again and again, or it says how often
             versions = {"": _at_cadence(kind, settings, "")}
         for every, version in versions.items():
-            title = _with_cadence(text, every)
+            inside = text[:-1] + ", " if text.endswith(")") else text + " ("
+            title = f"{inside}every {every})" if every else text
             try:
                 verdict, because = CLAIMS[kind](evidence, **version)
                 if lack:
@@ -134,16 +135,6 @@ def judge(
             except _Missing as missing:
                 verdicts.append(Verdict(title, UNKNOWN, f"{missing} was not run", missing=True))
     return verdicts
-
-
-def _with_cadence(text: str, every: str) -> str:
-    """
-    >>> _with_cadence("it dips (short runs)", "step"), _with_cadence("it dips", "epoch")
-    ('it dips (short runs, every step)', 'it dips (every epoch)')
-    """
-    if not every:
-        return text
-    return f"{text[:-1]}, every {every})" if text.endswith(")") else f"{text} (every {every})"
 
 
 def _at_cadence(kind: str, settings: Mapping[str, Any], every: str) -> dict[str, Any]:

@@ -41,7 +41,7 @@ def overnight(
     All images, one cadence; rather more epochs than more alphas, and more alphas than a second seed. The choice is kept
     in `folder`, so the same command resumes the same runs whatever the machine is doing then.
     """
-    paper = experiment.content.budgets["paper"]
+    paper = experiment.budgets["paper"]
     if paper.alphas is None:
         raise ConfigError(f"overnight is for figure 2, not {experiment.name}", f"use --budget {' or '.join(BUDGETS)}")
     speeds = None
@@ -54,8 +54,8 @@ def overnight(
             for alphas, usual in ALPHAS
         ]
     for choice in choices:
-        budgets = {**experiment.content.budgets, "overnight": choice}
-        found = dataclasses.replace(experiment, content=dataclasses.replace(experiment.content, budgets=budgets))
+        budgets = {**experiment.budgets, "overnight": choice}
+        found = dataclasses.replace(experiment, budgets=budgets)
         plans = found.plans("overnight", **given)
         speeds = speeds or speeds_of((plan.base for plan in plans), progress)
         n = seeds or choice.seeds

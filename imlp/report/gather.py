@@ -150,9 +150,9 @@ def gather(
             title = short = " / ".join(names[arm.key])
             paper = FromPaper(_points(arm.key, outcomes))
         else:
-            title, short = titles[arm.key], f"{arm.config.network_name} {Path(arm.config.data).name}"
+            title, paper = titles[arm.key], compare(arm)
+            short = f"{arm.config.network_name} {Path(arm.config.data).name}"
             short += f" validation {arm.config.held_out:g}" if arm.config.held_out else ""
-            paper = compare(arm)
         points = [point for point in paper.points if point.alpha is not None and point.value is not None]
         found.append(
             ArmData(

@@ -20,6 +20,7 @@ from imlp.study.scores import constant_alpha
 from imlp.train.run_reader import Run
 
 Cell = str | float | int | None
+CHOSEN = " (chosen)"
 PERCENT, DIFFERENCE, COUNT, SHORT = "{:.2f}".format, "{:+.2f}".format, "{:,}".format, "{:.3g}".format
 
 
@@ -202,7 +203,7 @@ def trials(search: SearchData) -> Table:
         Column("trial", lambda trial: trial.number, COUNT),
         Column("validation accuracy, %", lambda trial: trial.value, PERCENT, bar=True),
         Column("after epoch", lambda trial: len(trial.values), COUNT),
-        Column("state", lambda trial: _marked(trial.state, chosen=trial.number == chosen)),
+        Column("state", lambda trial: trial.state + CHOSEN * (trial.number == chosen)),
         *_keyed(
             {layer: f"alpha {layer}".strip() for layer in search.layers or [""]},
             lambda layer, trial: trial.alphas.get(layer, trial.alphas.get("all layers")),
@@ -228,7 +229,7 @@ def final(search: SearchData) -> Table:
     lane, rows = search.outcome.chosen.lane, search.outcome.final or []
     seeds = sorted({seed for row in rows for seed in row.test.by_seed}, key=lambda seed: (len(seed), seed))
     columns = [
-        Column("model", lambda row: _marked(row.title, chosen=row.lane == lane)),
+        Column("model", lambda row: row.title + CHOSEN * (row.lane == lane)),
         Column("validation accuracy, %", lambda row: row.validation, PERCENT),
         Column("test accuracy, mean, %", lambda row: row.test.mean, PERCENT, bar=True),
         Column("std", lambda row: row.test.std, PERCENT),
@@ -236,10 +237,6 @@ def final(search: SearchData) -> Table:
         *_of_seed(seeds, lambda row: row.test.by_seed),
     ]
     return Table.of(f"{search.id}-final", f"On the test images: {search.name}", columns, rows)
-
-
-def _marked(title: str, *, chosen: bool) -> str:
-    return f"{title} (chosen)" if chosen else title
 
 
 def of_search(search: SearchData) -> list[Table]:

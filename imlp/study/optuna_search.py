@@ -161,10 +161,9 @@ class Search:
         self.every = self.every or one.every
         layers = tuple(one.schedules(self.network)[0])
         self.space = Space(self.over, self.every, layers, self.base.epochs, self.common)
-        if self.trials < len(self.space.known):
+        if self.trials < (least := len(self.space.known)):
             first = "alpha 0 and alpha 1" if self.has_alpha else "known settings"
-            remedy = f"give at least {len(self.space.known)}: {first} come first"
-            raise ConfigError(f"--trials is {self.trials}", remedy)
+            raise ConfigError(f"--trials is {self.trials}", f"give at least {least}: {first} come first")
         if self.at_once is not None and self.at_once < 1:
             raise ConfigError(f"--lanes-at-once is {self.at_once}", "give at least 1")
         self.split = self.data.hold_out(self.validation, seed=self.base.seed)
@@ -229,20 +228,15 @@ class Search:
         made = self.folder / "search.json", self.folder / "search.png"
         check_new(*made, force=path.exists(), remedy=ANOTHER_FOLDER)
         there = read_json(path, {}, ANOTHER_FOLDER) if path.exists() else here
-        changed = [
-            f"{name}: {there.get(name)} there, {here.get(name)} here"
-            for name in sorted(there.keys() | here.keys())
-            if there.get(name) != here.get(name)
-        ]
-        if changed:
-            raise RunError(f"{self.folder} holds another search ({'; '.join(changed)})", ANOTHER_FOLDER)
+        names = (name for name in sorted(there.keys() | here.keys()) if there.get(name) != here.get(name))
+        if changed := "; ".join(f"{name}: {there.get(name)} there, {here.get(name)} here" for name in names):
+            raise RunError(f"{self.folder} holds another search ({changed})", ANOTHER_FOLDER)
 
     @property
     def _settings(self) -> dict[str, Any]:
         """Everything that decides a trial's value."""
         own = {"over": self.over, "every": self.every, "lanes": dict(self.common), "validation": self.validation}
-        settings = self.base.deciding | own | {"images": self.split.digest}
-        return _as_read(settings)
+        return _as_read(self.base.deciding | own | {"images": self.split.digest})
 
     @property
     def _identity(self) -> str:
@@ -315,7 +309,7 @@ class Search:
     def _finished(self, parameters: Parameters, rows: list[Row], attributes: dict[str, Any]) -> Any:
         trials = import_optuna().trial
         fixed = trials.FixedTrial(parameters)
-        self.space.lane(fixed)  # so that it learns the distributions
+        self.space.lane(fixed)  # tells it the distributions
         values = {row["epoch"]: 100 * row["test_accuracy"] for row in rows}
         return trials.create_trial(
             state=trials.TrialState.COMPLETE if attributes["state"] == "complete" else trials.TrialState.PRUNED,
@@ -338,9 +332,8 @@ class Search:
         """Train the chosen lane and the known ones on all training images; only here the test images are used."""
         trials = {self._lane(trial.params): trial for trial in reversed(self._trials())}
         best = self._best()
-        lanes = [*dict.fromkeys(map(self._lane, [best.params, *self.space.known]))]
-        if not self.has_alpha:
-            lanes.append(Lane(alpha="0"))  # the plain MLP, which is no trial then
+        plain = [] if self.has_alpha else [Lane(alpha="0")]  # the plain MLP, which is no trial then
+        lanes = [*dict.fromkeys(map(self._lane, [best.params, *self.space.known])), *plain]
         seeds = range(self.base.seed, self.base.seed + self.seeds)
         most = self.at_once or lanes_at_once(self.base, self.data, len(lanes))
         tasks = plan(self.base, lanes, seeds, self.folder / "final", at_once=most)
@@ -348,13 +341,12 @@ class Search:
         (arm,) = arms_of([read_run(outcome.task.folder) for outcome in outcomes])
         asked, final = {lane.compared: lane for lane in lanes}, []
         for score in arm.scores:
-            by_seed = {str(seed): accuracy for seed, accuracy in score.by_seed.items()}
-            test = SeedScores(score.mean, score.std, score.n, by_seed)
+            test = SeedScores(score.mean, score.std, score.n, {str(k): own for k, own in score.by_seed.items()})
             if score.lane is None:
                 final.append(Final(f"{arm.prior_name} (prior)", None, best.user_attrs["prior"], test))
             elif lane := asked.get(score.lane):
                 seen = trials[lane].value if lane in trials else None
-                final.append(Final(lane.title, _settings_of(lane), seen, test))
+                final.append(Final(lane.title, _as_read(dataclasses.asdict(lane)), seen, test))
         return final
 
     def _save(self, final: list[Final] | None) -> SearchOutcome:
@@ -370,7 +362,7 @@ class Search:
             prior=best.user_attrs["prior"],  # of a run that went to the end: the same in all of them
             trials=[self._trial(trial) for trial in self._trials()],
             importances=self._importances() if final else {},
-            chosen=Choice(lane.title, _settings_of(lane), best.number, best.value or 0.0, alpha),
+            chosen=Choice(lane.title, _as_read(dataclasses.asdict(lane)), best.number, best.value or 0.0, alpha),
             final=final,
         )  # fmt: skip
         path, content = self.folder / "search.json", dataclasses.asdict(outcome)
@@ -387,8 +379,8 @@ class Search:
         else:
             kind, drawn = lane.coupling, {name: getattr(lane, name) for name in SETTINGS[lane.coupling]}
         return Trial(
-            trial.number, lane.title, _settings_of(lane), kind, drawn, trial.user_attrs["state"], trial.value,
-            [values[epoch] for epoch in sorted(values)], trial.user_attrs["run"][:2],
+            trial.number, lane.title, _as_read(dataclasses.asdict(lane)), kind, drawn, trial.user_attrs["state"],
+            trial.value, [values[epoch] for epoch in sorted(values)], trial.user_attrs["run"][:2],
         )  # fmt: skip
 
     def _importances(self) -> dict[str, float]:
@@ -427,10 +419,6 @@ class Pruner(Callback):
         for lane in [row["lane"] for row in rows if row["epoch"] == now < trainer.config.epochs]:
             if lane in trainer.state.active and self.trials[lane].should_prune():
                 trainer.retire(lane, "pruned")
-
-
-def _settings_of(lane: Lane) -> dict[str, Any]:
-    return _as_read(dataclasses.asdict(lane))
 
 
 def _as_read(settings: Mapping[str, Any]) -> dict[str, Any]:

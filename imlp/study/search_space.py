@@ -12,7 +12,6 @@ SETTINGS = {"relax": ["relax_after"], "pathway": ["decay_prior", "decay_rest"], 
 SCHEDULES = ("constant", "decay", "end", "once")
 LEAST, ZERO = 1e-4, 1e-5  # alpha is log-uniform from ZERO to 1, and what is drawn below LEAST means 0
 LEAST_DECAY, NO_DECAY = 1e-6, 1e-7  # the same for a weight decay
-
 MOST_TRIALS = 1_000_000
 
 Parameters: TypeAlias = dict[str, Any]
@@ -122,5 +121,4 @@ class Space:
         return float(f"{drawn:.3g}") if drawn >= LEAST_DECAY else 0.0
 
     def _lane(self, **settings: Any) -> Lane:
-        made: Lane = from_mapping(Lane, {**settings, **self.common})
-        return made
+        return from_mapping(Lane, {**settings, **self.common})

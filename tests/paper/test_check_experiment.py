@@ -130,7 +130,7 @@ def test_a_good_one_is_read(tmp_path):
     experiment = read_experiment(str(tmp_path / "own.toml"))
     assert [plan.name for plan in experiment.plans("smoke")] == ["pair"]
     for name in names():
-        assert read_experiment(name).content.title
+        assert read_experiment(name).title
 
 
 @pytest.mark.parametrize(("old", "new"), BAD, ids=lambda text: text[:30])
@@ -149,4 +149,4 @@ def test_reading_an_experiment_runs_no_code(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("evil.py").write_text("raise RuntimeError('it was run')\n")
     Path("own.toml").write_text(GOOD.replace('network = "cnn"', 'network = "evil.py:f"'))
-    assert read_experiment("own.toml").content.title == "one"
+    assert read_experiment("own.toml").title == "one"

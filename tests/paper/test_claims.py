@@ -451,9 +451,9 @@ def test_every_claim_of_an_experiment_can_hold_and_can_fail(name):
             scores = dict(zip(trial.lanes, map(spread, means), strict=True))
             meters = {"shared": [rng.choice([0.5, 0.95])], "slope": [rng.choice([-1e-3, 0, 1e-3])]}
             arms[trial.name] = arm(spread(prior), scores, test_loss=loss, **meters)
-        for found in judge(experiment.content.claims, arms):
+        for found in judge(experiment.claims, arms):
             seen.setdefault(found.claim, set()).add(found.verdict)
     for claim, verdicts in seen.items():
         assert verdicts >= {"holds", "fails"}, (claim, verdicts)
-    for claim in experiment.content.claims:  # what can be said of less than the paper's length says so
+    for claim in experiment.claims:  # what can be said of less than the paper's length says so
         assert claim["needs"] == "paper" or "(short runs)" in claim["claim"]

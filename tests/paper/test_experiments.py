@@ -84,9 +84,9 @@ def test_the_paper_s_numbers_are_those_of_the_paper():
     expected["decay"] = [(None, 62.60), ("0", 58.36), ("0.5", 60.98), ("end:0.5", 48.63)]
     expected["decay"] += [("decay:0.5:1", 48.34), ("decay:0.5:2", 53.88), ("decay:0.5:4", 59.96)]
     for name, values in expected.items():
-        found = experiments.read_experiment(name).paper("cifar10")
+        found = experiments.read_experiment(name).numbers("cifar10")
         assert [(row.lane.alpha if row.lane else None, row.value) for row in found] == values
-    mixer = experiments.read_experiment("table1-mixer").paper("cifar100")
+    mixer = experiments.read_experiment("table1-mixer").numbers("cifar100")
     assert [(row.value, row.std) for row in mixer] == [(33.71, 0.13), (31.0, 0.21), (23.96, 0.22), (33.89, 0.2)]
 
 
@@ -115,7 +115,7 @@ def test_a_smoke_run_of_each_experiment(name, tmp_path, monkeypatch):
     assert {row["n"] for row in found["table"]} == {experiment.seeds("smoke")}
     assert all(0 <= row["mean"] <= 100 for row in found["table"])
     assert {verdict["verdict"] for verdict in found["verdicts"]} <= {"holds", "fails", "cannot tell"}
-    assert len(found["verdicts"]) >= len(experiment.content.claims)
+    assert len(found["verdicts"]) >= len(experiment.claims)
     assert json.loads((Path(found["folder"]) / "experiment.json").read_text())["table"] == found["table"]
     assert len(find_runs([Path(found["folder"])])) == len(trials) * experiment.seeds("smoke")
 

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import beside_paper
 import pytest
 import readings
 
@@ -110,7 +109,7 @@ def test_a_reading_is_named_by_what_is_not_the_default(settings, name):
 def test_the_paper_s_numbers_stand_beside_ours_read_in_four_ways():
     lanes = [{"alpha": "0.01"}, {"alpha": "end:0.5"}]
     runs = [run(rising((60, 50, 40), 100), lanes=lanes), run(rising((60, 50, 40), 100), inputs="unit")]
-    columns, rows = beside_paper.table(arms_of(runs))
+    columns, rows = readings.beside_paper(arms_of(runs))
     assert columns[2:] == ["last epoch", "mean of the last five", "at the lowest test loss", "highest", "the paper"]
     assert rows == [
         ["cnn, cifar10", "S-CNN", "60.0 (1)", "58.8", "54.0", "60.0", "62.6 ± 1.2"],
@@ -127,9 +126,9 @@ def test_the_paper_s_numbers_stand_beside_ours_read_in_four_ways():
     ]
     other = run(rising((60, 50, 40), 100), network="mlp2", options={"first_channels": 3, "first_stride": 1})
     assert readings.differences(other.config) == ["first channels 3", "first stride 1"]
-    assert beside_paper.table(arms_of([other]))[1] == []
+    assert readings.beside_paper(arms_of([other]))[1] == []
     short = run(rising((60, 50, 40), 100), train_size=10_000)
-    assert beside_paper.table(arms_of([short]))[1] == []
+    assert readings.beside_paper(arms_of([short]))[1] == []
 
 
 @pytest.mark.parametrize("settings", [{"train_size": 10_000}, {"epochs": 10}, {"network": "mlp2"}, {"lr": 1e-3}])

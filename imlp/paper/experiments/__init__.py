@@ -64,20 +64,6 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Content:
-    """What the file holds."""
-
-    title: str
-    asks: str
-    arms: list[ArmTable]
-    budgets: dict[str, Budget]
-    assumed_std: float | None = None
-    settings: Settings = field(default_factory=dict)
-    paper: list[Settings] = field(default_factory=list)
-    claims: list[Settings] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
 class PaperNumber:
     """An accuracy that the paper reports, in per cent."""
 
@@ -91,12 +77,15 @@ class PaperNumber:
 class Experiment:
     """One of the TOML files beside this one, or a file of the user's own."""
 
-    name: str
-    content: Content
-
-    @property
-    def asks(self) -> str:
-        return " ".join(self.content.asks.split())
+    title: str
+    asks: str
+    arms: list[ArmTable]
+    budgets: dict[str, Budget]
+    assumed_std: float | None = None
+    settings: Settings = field(default_factory=dict)
+    paper: list[Settings] = field(default_factory=list)
+    claims: list[Settings] = field(default_factory=list)
+    name: str = ""  # that of the file
 
     def seeds(self, budget: str) -> int:
         return self._budget(budget).seeds
@@ -107,8 +96,8 @@ class Experiment:
         Unless they are `to_train`, a network from outside the package is not run: a record may name any file.
         """
         at_budget, plans = self._budget(budget), []
-        for arm in self.content.arms:
-            layers = (self.content.settings, arm.settings, at_budget.settings, getattr(arm, budget, {}), settings)
+        for arm in self.arms:
+            layers = (self.settings, arm.settings, at_budget.settings, getattr(arm, budget, {}), settings)
             base = from_mapping(Config, _merged(*layers)) if to_train else recorded(_merged(*layers))
             alphas = arm.alphas if at_budget.alphas is None else at_budget.alphas
             lanes = lanes_of(alphas, every or at_budget.every or arm.every)
@@ -117,16 +106,16 @@ class Experiment:
         return plans
 
     def _budget(self, name: str) -> Budget:
-        return self.content.budgets[known(name, self.content.budgets, "budget")]
+        return self.budgets[known(name, self.budgets, "budget")]
 
     def arm_of(self, network: str) -> str | None:
         """The arm that asks about a network, by its name."""
         return next((plan.name for plan in self.plans("paper", to_train=False) if plan.base.network == network), None)
 
-    def paper(self, data: str) -> list[PaperNumber]:
+    def numbers(self, data: str) -> list[PaperNumber]:
         """The paper's numbers for a data set."""
         numbers = []
-        for row in (row for row in self.content.paper if data in row):
+        for row in (row for row in self.paper if data in row):
             value, *std = row[data] if isinstance(row[data], list) else [row[data]]
             lane = from_mapping(Lane, row["lane"]) if "lane" in row else None
             numbers.append(PaperNumber(row["arm"], lane, value, std[0] if std else None))
@@ -134,7 +123,7 @@ class Experiment:
 
     def outcome(self, arms: Mapping[str, Arm], *, budget: str = "", command: str = "") -> ExperimentOutcome:
         """Our numbers beside the paper's, and the verdicts."""
-        numbers, far = self.paper(_data(arms)), self.shortfall(arms)
+        numbers, far = self.numbers(_data(arms)), self.shortfall(arms)
         table, points = [], []
         for name, arm in arms.items():
             for score in arm.scores:
@@ -148,21 +137,21 @@ class Experiment:
                 ))  # fmt: skip
                 points += [PaperPoint(name, model, score.alpha, paper, paper_std)] if theirs else []
         deviations = [number.std for number in numbers if number.std is not None]
-        assumed = max(deviations, default=self.content.assumed_std)  # where there are too few seeds for a spread
+        assumed = max(deviations, default=self.assumed_std)  # where there are too few seeds for a spread
         lacking = partial(self.shortfall, arms)
-        verdicts = judge(self.content.claims, arms, shortfall=lacking, assumed=assumed)
+        verdicts = judge(self.claims, arms, shortfall=lacking, assumed=assumed)
         return ExperimentOutcome(
-            name=self.name, title=self.content.title, asks=self.asks, budget=budget, command=command, lacking=far,
+            name=self.name, title=self.title, asks=self.asks, budget=budget, command=command, lacking=far,
             arms=[ArmName(name, arm.key) for name, arm in arms.items()],
             table=table, verdicts=verdicts, paper=points,
         )  # fmt: skip
 
     def shortfall(self, arms: Mapping[str, Arm], budget: str = "paper") -> str:
         """What the runs lack of a budget's setting ("790 of 39,100 steps"); nothing if they have it."""
-        if budget not in self.content.budgets:
+        if budget not in self.budgets:
             return ""
         data = _data(arms)
-        named = {"data": data} if any(data in row for row in self.content.paper) else {}
+        named = {"data": data} if any(data in row for row in self.paper) else {}
         plans = {plan.name: plan.base for plan in self.plans(budget, to_train=False, **named)}
         differences = (shortfall(arm.config, plans[name]) for name, arm in arms.items() if name in plans)
         return next(filter(None, differences), "")
@@ -178,7 +167,8 @@ def read_experiment(name: str) -> Experiment:
     name = ALSO.get(name, name)
     path = Path(name) if name.endswith(".toml") else FOLDER / f"{known(name, names(), 'experiment')}.toml"
     try:
-        experiment = Experiment(name, typed(Content, read(path)))
+        made = typed(Experiment, read(path))
+        experiment = dataclasses.replace(made, name=name, asks=" ".join(made.asks.split()))
         _check(experiment)
     except ImlpError as error:
         raise ConfigError(f"{shown(path)}: {error.problem.removeprefix(f'{path}: ')}", error.remedy) from None
@@ -193,7 +183,7 @@ def implied(arm: Arm) -> list[ExperimentOutcome]:
     for name in () if arm.config.held_out else JUDGED_BY.get(arm.config.network, ()):
         experiment = read_experiment(name)
         asked = experiment.arm_of(arm.config.network)
-        if asked is not None and arm.scores and experiment.paper(arm.config.data):
+        if asked is not None and arm.scores and experiment.numbers(arm.config.data):
             outcomes.append(experiment.outcome({asked: arm}))
     return outcomes
 
@@ -212,24 +202,23 @@ def from_paper(arm: Arm) -> FromPaper:
 
 
 def _check(experiment: Experiment) -> None:
-    content = experiment.content
-    arms = [arm.name for arm in content.arms]
+    arms = [arm.name for arm in experiment.arms]
     if not arms or len(set(arms)) < len(arms):
         raise ConfigError(f"its arms are called {', '.join(arms) or 'nothing'}", "give each arm a different name")
-    for name, budget in content.budgets.items():
+    for name, budget in experiment.budgets.items():
         check_seeds(budget.seeds)
         for plan in experiment.plans(name, to_train=False):
             if not plan.lanes:
                 raise ConfigError(f"the arm {plan.name} has no lane", "give at least one alpha")
-    for row in content.paper:
+    for row in experiment.paper:
         known(row.get("arm", ""), arms, "arm")
         from_mapping(Lane, typed(dict[str, Any], row.get("lane", {}), "paper.lane"))
         for data in row.keys() - {"arm", "lane"}:
             numbers = typed(float | list[float], row[data], f"paper.{data}")  # type: ignore[arg-type]
             if numbers == [] or (isinstance(numbers, list) and len(numbers) > 2):
                 raise ConfigError(f"paper.{data} is {row[data]!r:.40}", "give a number, or a number and its deviation")
-    for claim in content.claims:
-        check_claim(claim, arms, content.budgets)
+    for claim in experiment.claims:
+        check_claim(claim, arms, experiment.budgets)
 
 
 def _data(arms: Mapping[str, Arm]) -> str:
