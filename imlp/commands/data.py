@@ -169,8 +169,8 @@ def _entry(name: str, root: Path) -> dict[str, Any]:
     if layout is not None:
         train, test = len(layout.train) * layout.train_rows, len(layout.test) * layout.test_rows
         n_classes = layout.labels["fine"][2]
-    facts = {"name": name, "train": train, "test": test, "image": [3, 32, 32], "n_classes": n_classes}
-    return facts | {"path": path and str(path)}
+    sizes = {"train": train, "test": test, "image": [3, 32, 32], "n_classes": n_classes}
+    return {"name": name, **sizes, "path": path and str(path)}
 
 
 def _place(name: str, root: Path) -> Path | None:

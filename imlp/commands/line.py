@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from imlp.commands.console import (
     PICTURES,
@@ -17,7 +16,6 @@ from imlp.commands.console import (
     table,
     watched,
 )
-from imlp.model.line import Line
 
 
 def line(
@@ -53,14 +51,12 @@ def line(
     if json:
         print_json(found.as_dict())
         return
-    out.print(_table(found, title))
+    rows = [
+        [f"{points[0].t:.3g}", *(f"{100 * point.accuracy:.2f}" for point in points)]
+        for points in zip(*found.values(), strict=True)
+    ]
+    shown = table(f"test accuracy, %: {title}", ("t", *found), rows, text=0)
+    shown.add_section()
+    shown.add_row("barrier", *(f"{100 * found.barrier(name)[0]:.2f}" for name in found))
+    out.print(shown)
     out.print(f"drawn: {path}", soft_wrap=True)
-
-
-def _table(found: Line, title: str) -> Table:
-    points = zip(*found.values(), strict=True)
-    rows = [[f"{row[0].t:.3g}", *(f"{100 * p.accuracy:.2f}" for p in row)] for row in points]
-    made = table(f"test accuracy, %: {title}", ("t", *found), rows, text=0)
-    made.add_section()
-    made.add_row("barrier", *(f"{100 * found.barrier(name)[0]:.2f}" for name in found))
-    return made

@@ -196,12 +196,11 @@ class Search:
             if storage is None:
                 file = optuna.storages.journal.JournalFileBackend(str(self.folder / "trials.journal"))
                 storage = optuna.storages.JournalStorage(file)
-            options = {"storage": storage, "direction": "maximize", "load_if_exists": True}
-            study: Any = optuna.create_study(study_name=f"imlp-{self._identity}", **options)
+            name, options = f"imlp-{self._identity}", {"direction": "maximize", "load_if_exists": True}
+            return optuna.create_study(study_name=name, storage=storage, **options)
         except Exception as error:  # of Optuna, of SQLAlchemy, or of a database's driver
             remedy = "give --storage a URL like sqlite:///trials.db, or leave it out"
             raise ConfigError(self._storage_problem(error), remedy) from error
-        return study
 
     @contextmanager
     def _loss_explained(self) -> Iterator[None]:
@@ -267,10 +266,9 @@ class Search:
                 break
         if not found:
             return None
-        drawn = [*found.values()]
-        first = len([*self.folder.glob("batch-*")])
-        starts = range(0, len(drawn), most)
-        batch = {f"batch-{first + k:03d}": drawn[start : start + most] for k, start in enumerate(starts)}
+        drawn, first = [*found.values()], len([*self.folder.glob("batch-*")])
+        pieces = (drawn[start : start + most] for start in range(0, len(drawn), most))
+        batch = {f"batch-{n:03d}": piece for n, piece in enumerate(pieces, start=first)}
         write_json(self.folder / "batch.json", batch)
         return batch
 
@@ -390,8 +388,7 @@ class Search:
             return {}
         with warnings.catch_warnings(), self._loss_explained():
             warnings.simplefilter("ignore")  # of parameters that few trials have
-            shares: dict[str, float] = import_optuna().importance.get_param_importances(self.study)
-        return shares
+            return dict(import_optuna().importance.get_param_importances(self.study))
 
 
 class Pruner(Callback):
@@ -421,7 +418,6 @@ class Pruner(Callback):
                 trainer.retire(lane, "pruned")
 
 
-def _as_read(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _as_read(settings: Mapping[str, Any]) -> Any:
     """Settings as a file has them: with lists for tuples."""
-    found: dict[str, Any] = json.loads(json.dumps(settings, default=list))
-    return found
+    return json.loads(json.dumps(settings, default=list))
