@@ -27,11 +27,6 @@ def best_arm(runs: Sequence[Run]) -> Arm | None:
     return best_evidence(runs, lambda arm: len(arm.scores_of(LANES.values())), FEWEST)
 
 
-def drawn(arm: Arm) -> list[Lane]:
-    """The lanes of the schedules."""
-    return list(LANES.values())
-
-
 def figure(arm: Arm) -> "Figure":
     """Left: accuracy by epoch under each schedule. Right: where it ends, by k, and the paper's if the setting is."""
     from matplotlib import colormaps
@@ -66,7 +61,7 @@ def figure(arm: Arm) -> "Figure":
     left.legend(fontsize=8, loc="lower right")
     for axes in (left, right):
         axes.grid(alpha=0.25)
-    made.suptitle(f"CIFAR-10, CNN prior: {described(arm, drawn(arm))}", fontsize=11)
+    made.suptitle(f"CIFAR-10, CNN prior: {described(arm, LANES.values())}", fontsize=11)
     return made
 
 

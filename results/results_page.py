@@ -4,12 +4,12 @@ All of it is computed from the files of the runs, but for the sentences in `find
 names the verdicts that it rests on, so it cannot outlive them.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import cited
 import readings
 from archive import Record
 
@@ -17,7 +17,7 @@ from imlp.errors import ConfigError, ImlpError
 from imlp.files import parse_toml, read_text
 from imlp.study.cost import duration
 from imlp.study.outcomes import FAILS, HOLDS, UNKNOWN, typed
-from imlp.study.scores import PRIORS, arms_of
+from imlp.study.scores import PRIORS, Arm, arms_of
 from imlp.train.run_reader import Run
 
 FINDINGS, NUMBERS = "findings.toml", "numbers.md"
@@ -42,6 +42,8 @@ AT_THE_SETTING = (
     "Test accuracy in per cent at the paper's setting, as we read it: 100 epochs, all images, the crop `pad`; in "
     "brackets, how many seeds. *Lowest test loss* and *highest* choose the epoch on the test images."
 )
+CITED = re.compile(r"\{([\w-]+): ([^{}|]+?)(?: \| ([^{}|]+))?\}")
+READ = {None: Arm.score, "last five": readings.over_the_last, "lowest loss": readings.at_lowest_loss}
 FAR = "How far each reading is from the paper, in the paper's standard deviations"
 
 
@@ -140,7 +142,7 @@ def _read_findings(folder: Path, found: Sequence[Record]) -> Findings:
     """What is written by hand, with the numbers that it cites; nothing where there is no file."""
     path = folder / FINDINGS
     try:
-        content = cited.filled(read_text(path), found) if path.exists() else ""
+        content = filled(read_text(path), found) if path.exists() else ""
         written = typed(Findings, parse_toml(content.encode()))
         if unfounded := [finding.says for finding in written.findings if not finding.rests]:
             raise ValueError(f"{unfounded[0]!r:.60} rests on no verdict")
@@ -150,6 +152,29 @@ def _read_findings(folder: Path, found: Sequence[Record]) -> Findings:
             f"{path}: {problem.removeprefix(f'{path}: ')}", "see that of a clone, and correct it"
         ) from error
     return written
+
+
+def filled(text: str, records: Sequence[Record]) -> str:
+    """A text with each number that it cites, in per cent with one decimal: none in `findings.toml` is outdated.
+
+    `{cnn-paper: S-CNN}` is what the runs say; after a bar stands how it is read: `{cnn-paper: S-CNN | last five}`.
+    """
+    return CITED.sub(lambda match: _cited(match, records), text)
+
+
+def _cited(match: re.Match[str], records: Sequence[Record]) -> str:
+    name, model, how = match.groups()
+    for record in (record for record in records if record.name == name):
+        if how in ("seeds", "paper"):
+            for row in (row for outcome in record.outcomes for row in outcome.table if row.model == model):
+                if (value := row.n if how == "seeds" else row.paper) is not None:
+                    return f"{value:.{0 if how == 'seeds' else 1}f}"
+        for arm in arms_of(record.runs) if how in READ else ():
+            lanes = {arm.prior_name: None} | {lane.title: lane for lane in arm.lanes}
+            if model in lanes and (score := READ[how](arm, lanes[model])) is not None:
+                return f"{score.mean:.1f}"
+    remedy = "name a record, a model as its table does, and: nothing, last five, lowest loss, seeds or paper"
+    raise ConfigError(f"{match[0]} is not on record", remedy)
 
 
 def _beside_the_paper(found: Sequence[Record]) -> list[str]:

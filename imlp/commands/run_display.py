@@ -1,10 +1,8 @@
-"""How a run is watched: a live table where there is a terminal, plain lines where there is none."""
+"""What `train` prints: a line per epoch, above a bar where somebody watches, and tables at the end."""
 
 import time
 from typing import Any
 
-from rich.console import Group
-from rich.live import Live
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
@@ -15,8 +13,6 @@ from imlp.study.cost import counted
 from imlp.train.callbacks import Callback, Row
 from imlp.train.loop import Trainer
 
-EPOCHS_SHOWN = 14  # epochs in the live table; earlier ones scroll out of it, and stay in metrics.jsonl
-
 
 class Silent(Callback):
     """Warnings only."""
@@ -25,74 +21,43 @@ class Silent(Callback):
         err.print(Text.assemble(("warning: ", "yellow"), text), soft_wrap=True)
 
 
-class Watch(Silent):
-    """A bar within the epoch with images per second and the time left, above a table that grows by epoch."""
+class Lines(Silent):
+    """One line per epoch and, on a terminal, a bar below them with images per second and the time left."""
 
     def __init__(self) -> None:
-        columns = (
-            TextColumn("epoch {task.fields[epoch]}"),
-            BarColumn(),
-            TaskProgressColumn(),
-            TextColumn("{task.fields[speed]:,.0f} images/s"),
-            TimeRemainingColumn(),
-        )
-        self.progress = Progress(*columns, console=err)
-        self.live = Live(console=err, refresh_per_second=4, transient=True)
+        speed = TextColumn("{task.fields[speed]:,.0f} images/s")
+        columns = (TextColumn("epoch {task.fields[epoch]}"), BarColumn(), TaskProgressColumn(), speed)
+        self.live = err.is_terminal
+        self.bar = Progress(*columns, TimeRemainingColumn(), console=err, transient=True, disable=not self.live)
 
     def started(self, trainer: Trainer) -> None:
-        state, config = trainer.state, trainer.config
-        total, done = config.epochs * trainer.steps, state.epoch * trainer.steps + state.step
-        self.task = self.progress.add_task("", total=total, completed=done, epoch=_epoch(trainer), speed=0.0)
-        self.titles: dict[int | str, str] = {"prior": "prior"} if config.needs_prior else {}
-        self.titles |= {k: lane.title for k, lane in enumerate(config.lanes)}
-        self.wakes = {k: lane.rule.begins_after(config.epochs) for k, lane in enumerate(config.lanes)}
-        self.epoch_ended(trainer, [], {})
-        self.live.start()
+        state, steps = trainer.state, trainer.steps
+        total, done = trainer.config.epochs * steps, state.epoch * steps + state.step
+        self.task = self.bar.add_task("", total=total, completed=done, epoch="", speed=0.0)
+        self.images, self.since = 0, time.monotonic()
+        if done:
+            self._print(f"resuming in epoch {state.epoch + 1} after step {state.step}")
+        self.bar.start()
 
     def stepped(self, trainer: Trainer, images: int) -> None:
         self.images += images
         speed = self.images / max(1e-9, time.monotonic() - self.since)
-        self.progress.update(self.task, advance=1, epoch=_epoch(trainer), speed=speed)
+        epoch = f"{trainer.state.epoch + 1}/{trainer.config.epochs}"
+        self.bar.update(self.task, advance=1, epoch=epoch, speed=speed)
 
     def epoch_ended(self, trainer: Trainer, rows: list[Row], seconds: dict[str, float]) -> None:
-        """Accuracy by epoch, a column for the prior and for each lane; a lane sleeps before the epoch it wakes in."""
+        parts = "; ".join(f"{row['name']} {100 * row['test_accuracy']:.2f} %" for row in rows)
+        took, speed = sum(seconds.values()), self.images / max(seconds["train"], 1e-9)
+        epoch = f"{trainer.state.epoch}/{trainer.config.epochs}"
+        self._print(f"epoch {epoch}: {parts} ({took:.1f} s, {speed:,.0f} images/s)")
         self.images, self.since = 0, time.monotonic()
-        shown, now = [], trainer.state.epoch
-        for epoch in range(max(1, now + 1 - EPOCHS_SHOWN), now + 1):
-            ended = (row for row in trainer.state.rows if row["epoch"] == epoch)
-            by_lane = {row["lane"]: f"{100 * row['test_accuracy']:.2f}" for row in ended}
-            asleep = {lane for lane, after in self.wakes.items() if epoch < after}
-            cells = (by_lane.get(lane, "asleep" if lane in asleep else "stopped") for lane in self.titles)
-            shown.append([epoch, *cells])
-        above = table("test accuracy, %", ("epoch", *self.titles.values()), shown, text=0)
-        self.live.update(Group(above, self.progress))
 
     def close(self) -> None:
         """Give the terminal back, whatever ended the run."""
-        self.live.stop()
+        self.bar.stop()
 
-
-def _epoch(trainer: Trainer) -> str:
-    return f"{min(trainer.state.epoch + 1, trainer.config.epochs)}/{trainer.config.epochs}"
-
-
-class Lines(Silent):
-    """One plain line per epoch, for logs and pipes."""
-
-    def started(self, trainer: Trainer) -> None:
-        self.images = 0
-        if trainer.state.epoch or trainer.state.step:
-            out.print(f"resuming in epoch {trainer.state.epoch + 1} after step {trainer.state.step}", soft_wrap=True)
-
-    def stepped(self, trainer: Trainer, images: int) -> None:
-        self.images += images
-
-    def epoch_ended(self, trainer: Trainer, rows: list[Row], seconds: dict[str, float]) -> None:
-        parts = [f"{row['name']} {100 * row['test_accuracy']:.2f} %" for row in rows]
-        speed, self.images = self.images / max(seconds["train"], 1e-9), 0
-        took, of = sum(seconds.values()), trainer.config.epochs
-        line = f"epoch {trainer.state.epoch}/{of}: {'; '.join(parts)} ({took:.1f} s, {speed:,.0f} images/s)"
-        out.print(line, soft_wrap=True, markup=False)
+    def _print(self, line: str) -> None:
+        (err if self.live else out).print(line, soft_wrap=True)
 
 
 def result_table(result: dict[str, Any], prior_name: str, classes: int) -> Table:

@@ -16,7 +16,7 @@ from imlp.files import check_path
 from imlp.study.cost import duration
 from imlp.study.scores import PRIORS
 from imlp.train import prepare
-from imlp.train.callbacks import Callback, TensorBoard
+from imlp.train.callbacks import TensorBoard
 from imlp.train.loop import Trainer
 from imlp.train.run_folder import TENSORBOARD, RunFolder
 from imlp.train.signals import stopping_on_signals
@@ -65,7 +65,7 @@ def train(
                 checked = prepare.check_network(trainer, progress)
             if checked and not shown.silent:
                 err.print(checked)
-        watch: Callback = display.Silent() if shown.silent else display.Watch() if err.is_terminal else display.Lines()
+        watch = display.Silent() if shown.silent else display.Lines()
         trainer.callbacks.append(watch)
         if tensorboard:
             if find_spec("tensorboard") is None:

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import archive
 import build
-import cited
 import pytest
-from results_page import pages
+from results_page import filled, pages
 from typer.testing import CliRunner
 
 from imlp.errors import ConfigError
@@ -85,10 +84,10 @@ def test_numbers_that_a_sentence_cites_are_those_of_the_runs(records):
     text = "{cnn-resized: S-CNN}, {cnn-resized: S-CNN | last five}, "
     text += "{cnn-resized: S-MLP (alpha 0)}, {cnn-resized: S-CNN | seeds}, {cnn-resized: S-CNN | paper}"
     expected = [prior[-1], sum(prior[-5:]) / 5, plain[-1]]
-    assert cited.filled(text, records) == ", ".join([*(f"{value:.1f}" for value in expected), "1", "62.6"])
+    assert filled(text, records) == ", ".join([*(f"{value:.1f}" for value in expected), "1", "62.6"])
 
 
 @pytest.mark.parametrize("text", ["{nothing: S-CNN}", "{cnn-resized: CNN}", "{cnn-resized: S-CNN | best}"])
 def test_a_number_that_is_not_on_record_is_refused(text, records):
     with pytest.raises(ConfigError, match=re.escape(text)):
-        cited.filled(f"It is {text} %.", records)
+        filled(f"It is {text} %.", records)
