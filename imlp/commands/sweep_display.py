@@ -1,15 +1,13 @@
-"""One display for many runs: a live table and a bar where there is a terminal, plain lines where there is none."""
+"""What the commands for many runs print while they run."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from rich.console import Group
-from rich.live import Live
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from imlp.commands.console import err, out, print_facts, table, watched
+from imlp.commands.console import err, out, print_facts, watched
 from imlp.data import ProgressCallback
 from imlp.study.cost import counted, span
 from imlp.study.scores import constant_alpha
@@ -18,38 +16,20 @@ from imlp.study.watcher import Watcher
 from imlp.train.callbacks import Row
 from imlp.train.run_folder import RunFolder
 
-RUNS_SHOWN = 20  # runs in the table at a time: those under way, then the last to end, then the next to come
-
-
-@dataclass
-class Line:
-    """What is known of one run."""
-
-    task: Task
-    state: str = "waiting"
-    done: float = 0.0  # epochs, parts included
-    rows: Sequence[Row] = ()
-    where: str = ""  # the machine, if there are several
-
-    @property
-    def accuracies(self) -> tuple[str, str]:
-        """The prior's, if it is trained, and the range of the lanes', in per cent."""
-        own = {row["lane"]: 100 * row["test_accuracy"] for row in self.rows}
-        prior = f"{own.pop('prior'):.2f}" if "prior" in own else ""
-        return prior, f"{min(own.values()):.2f} to {max(own.values()):.2f}" if own else ""
-
 
 class Board(Watcher):
-    """Shows all runs of a study at once; `update` and `ended` may come from this process or from another machine.
+    """One line per run and epoch and, on a terminal, a bar for all runs below them.
+
+    `update` and `ended` may come from this process or from another machine.
 
     Use: `with closing(Board()) as board: study.sweep(config, watcher=board)`
     """
 
     def __init__(self, *, quiet: bool = False, arms: bool = False) -> None:
-        self.quiet, self.arms, self.live = quiet, arms, err.is_terminal and not quiet
-        self.open = ExitStack()  # the bar or the screen that is shown now
+        self.quiet, self.arms, self.live = quiet, arms, err.is_terminal
+        self.open = ExitStack()  # the bar that is shown now
         self.tell: ProgressCallback | None = None
-        self.lines: dict[str, Line] = {}
+        self.epochs: dict[Path, float] = {}  # that have been done of each run that has begun, parts included
 
     def progress(self, what: str, done: int, total: int | None) -> None:
         if self.tell is None:
@@ -65,41 +45,28 @@ class Board(Watcher):
     def planned(self, tasks: Sequence[Task]) -> None:
         self.close()
         columns = (BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
-        self.bars = Progress(TextColumn("{task.description}"), *columns, console=err)
-        self.screen = Live(console=err, refresh_per_second=4, transient=True)
-        self.lines = {str(task.folder): Line(task) for task in tasks}
+        hidden, text = self.quiet or not self.live, TextColumn("{task.description}")
+        self.bars = self.open.enter_context(Progress(text, *columns, console=err, transient=True, disable=hidden))
         total = sum(_weight(task) * task.config.epochs for task in tasks)
-        self.bar = self.bars.add_task(f"{len(tasks)} runs", total=total)
-        self._show()
-        if self.live:
-            self.screen.start()
-            self.open.callback(self.screen.stop)
+        self.bar = self.bars.add_task(counted(len(tasks), "run"), total=total)
+        self.epochs = {}
 
     def update(self, task: Task, *, done: float, rows: Sequence[Row] = (), where: str = "") -> None:
         """`done` epochs of the run, parts included; `rows` of the epoch that has just ended."""
-        line = self.lines[str(task.folder)]
-        ended = int(done) > int(line.done) and bool(rows)
-        line.state, line.done, line.rows, line.where = "running", done, rows or line.rows, where or line.where
-        self._show()
-        if ended and not self.live and not self.quiet:
-            told = zip(("prior", "lanes"), line.accuracies, strict=True)
-            of = f"epoch {int(done)}/{task.config.epochs}"
-            place = f" on {where}" if where else ""
-            accuracies = ", ".join(f"{name} {accuracy} %" for name, accuracy in told if accuracy)
-            out.print(f"{self._title(task)}{place}: {of}: {accuracies}", soft_wrap=True)
+        before = self._advance(task, done)
+        if rows and int(done) > int(before or 0):
+            told = zip(("prior", "lanes"), accuracies(rows), strict=True)
+            place, of = f" on {where}" if where else "", f"epoch {int(done)}/{task.config.epochs}"
+            self._print(task, f"{place}: {of}: {', '.join(f'{name} {text} %' for name, text in told if text)}")
 
     def ended(self, outcome: Outcome) -> None:
-        line = self.lines[str(outcome.task.folder)]
-        waited = line.state == "waiting"
-        line.state, line.done = "failed" if outcome.result is None else "done", outcome.task.config.epochs
-        line.rows = outcome.result["models"] if outcome.result else line.rows
-        self._show()
+        before = self._advance(outcome.task, outcome.task.config.epochs)
         if outcome.error:
             log = RunFolder(outcome.task.folder).log
             where = f" (traceback: {log})" if log.exists() else ""
             self.warned(outcome.task, f"failed: {outcome.error}{where}")
-        elif waited and not self.live and not self.quiet:
-            out.print(f"{self._title(outcome.task)}: done already", soft_wrap=True)
+        elif before is None:
+            self._print(outcome.task, ": done already")
 
     def warned(self, task: Task, text: str) -> None:
         err.print(f"warning: {self._title(task)}: {text}", soft_wrap=True)
@@ -117,20 +84,23 @@ class Board(Watcher):
             told = f"alpha {alphas[0]:g}" + (f" to {alphas[-1]:g}" if len(alphas) > 1 else "")
         return f"{task.folder.parent.name + ' ' if self.arms else ''}seed {task.config.seed}, {told}"
 
-    def _show(self) -> None:
-        if not self.live:
-            return
-        self.bars.update(self.bar, completed=sum(_weight(line.task) * line.done for line in self.lines.values()))
-        order = {"running": 0, "failed": 1, "done": 2, "waiting": 3}
-        chosen = sorted(self.lines.values(), key=lambda line: order[line.state])
-        several = any(line.where for line in chosen)
-        columns, rows = ("run", "state", "prior", "I-MLPs", *(["where"] if several else [])), []
-        for line in chosen[:RUNS_SHOWN]:
-            state = f"epoch {int(line.done) + 1}/{line.task.config.epochs}" if line.state == "running" else line.state
-            cells = [self._title(line.task), state, *line.accuracies]
-            rows.append([*cells, *([line.where] if several else [])])
-        rows += [[f"and {len(chosen) - RUNS_SHOWN} more"]] if len(chosen) > RUNS_SHOWN else []
-        self.screen.update(Group(table(f"{chosen[0].task.config.measure}, %", columns, rows, text=6), self.bars))
+    def _advance(self, task: Task, done: float) -> float | None:
+        """How many epochs of the run had been done before; None if it had not begun."""
+        before = self.epochs.get(task.folder)
+        self.epochs[task.folder] = done
+        self.bars.advance(self.bar, _weight(task) * (done - (before or 0)))
+        return before
+
+    def _print(self, task: Task, text: str) -> None:
+        if not self.quiet:
+            (err if self.live else out).print(f"{self._title(task)}{text}", soft_wrap=True)
+
+
+def accuracies(rows: Sequence[Row]) -> tuple[str, str]:
+    """The prior's, if it is trained, and the range of the lanes', in per cent."""
+    own = {row["lane"]: 100 * row["test_accuracy"] for row in rows}
+    prior = f"{own.pop('prior'):.2f}" if "prior" in own else ""
+    return prior, f"{min(own.values()):.2f} to {max(own.values()):.2f}" if own else ""
 
 
 def _weight(task: Task) -> int:

@@ -9,7 +9,7 @@ from conftest import needs
 from typer.testing import CliRunner
 
 from imlp.cli import app
-from imlp.commands.sweep_display import Line
+from imlp.commands.sweep_display import accuracies
 from imlp.train.config import Config, from_mapping, read
 
 OPTIONS = ["--options", "width=64", "--options", "strides=[1,2,2]"]
@@ -84,5 +84,5 @@ def test_what_there_is_can_be_listed(command):
 
 def test_a_lane_is_not_shown_as_the_prior_that_no_lane_needs():
     rows = [{"lane": lane, "test_accuracy": accuracy} for lane, accuracy in (("prior", 0.9), (0, 0.5), (1, 0.25))]
-    assert Line(None, rows=rows).accuracies == ("90.00", "25.00 to 50.00")
-    assert Line(None, rows=rows[1:]).accuracies == ("", "25.00 to 50.00")
+    assert accuracies(rows) == ("90.00", "25.00 to 50.00")
+    assert accuracies(rows[1:]) == ("", "25.00 to 50.00")
