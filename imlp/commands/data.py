@@ -141,8 +141,7 @@ def verify(
     if json:
         print_json(results)
     else:
-        verdicts = {True: "good", False: "BAD"}
-        rows = [(own["name"], verdicts[own["good"]], own["why"], (own["sha256"] or "")[:16]) for own in results]
+        rows = [(r["name"], "good" if r["good"] else "BAD", r["why"], (r["sha256"] or "")[:16]) for r in results]
         console.print(table(None, ("data set", "verdict", "why", "SHA-256"), rows, text=4))
     if not all(result["good"] for result in results):
         raise typer.Exit(1)

@@ -68,7 +68,6 @@ class Study(Output):
         float | None,
         _engine("GPUs of a run on Ray: 0.5 lets two share one. Default 1 where the cluster has any.", min=0),
     ] = None
-
     at_once: Annotated[
         int | None, _engine("Lanes in one run. Default: as many as memory allows (search: 8).", "--lanes-at-once")
     ] = None

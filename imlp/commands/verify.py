@@ -1,5 +1,6 @@
 """`verify`: does the fast path agree with the reference, on every layer and on whole networks?"""
 
+from functools import cache, partial
 from typing import Annotated, Literal
 
 import typer
@@ -13,7 +14,6 @@ from imlp.commands.console import out, print_json, watched
 from imlp.commands.options import named_values
 from imlp.errors import BackendError, ConfigError
 from imlp.look.verify import TOLERANCE, layer_errors, network_errors
-from imlp.spec import Spec
 
 SHORT = {"gradients": "grads", "interpolate": "interp.", "interpolation": "interp."}  # to fit into 80 columns
 Dtype = Literal["float64", "float32", "bfloat16", "float16"]
@@ -59,18 +59,16 @@ def verify(
     # On some processors torch's half-precision products kill the process.
     if device == "cpu" and dtype in ("bfloat16", "float16"):
         raise BackendError(f"{dtype} on the CPU depends on what the processor can do", "use float32, or --device cuda")
-    by_spec: dict[Spec, dict[str, float]] = {}  # layers of one geometry are checked once
-    errors_of_networks: dict[str, dict[str, float]] = {}
+    errors_of_layers = cache(partial(layer_errors, dtype=dtype, device=device, seed=seed))  # each geometry once
+    errors, errors_of_networks = {}, {}
     total = len(layers) + len(whole)
     with watched(quiet=json) as progress:
         for n, (name, one) in enumerate(layers.items()):
             progress(name, n, total)
-            if one not in by_spec:
-                by_spec[one] = layer_errors(one, dtype=dtype, device=device, seed=seed)
+            errors[name] = errors_of_layers(one)
         for n, (name, own) in enumerate(made.items(), start=len(layers)):
             progress(f"{name}, the whole network", n, total)
             errors_of_networks[name] = network_errors(own, dtype=dtype, device=device, seed=seed)
-    errors = {name: by_spec[one] for name, one in layers.items()}
     tolerance = TOLERANCE[dtype]
     rows = [*errors.values(), *errors_of_networks.values()]
     passed = all(error <= tolerance for row in rows for error in row.values())

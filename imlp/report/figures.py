@@ -209,13 +209,10 @@ def _panels(arm: ArmData) -> dict[str, list[ModelData]]:
     if len(models) <= MOST_CURVES:
         return {arm.name: models}
     common = [model for model in models if model.lane is None or model.lane.is_plain]
-    rest = [model for model in models if model not in common]
-    found = {
-        f"mixed {series_name(base)}": [model for model in rest if model.lane in lanes]
-        for base, lanes in arm.arm.series.items()
-    }
-    known = [model for own in found.values() for model in own]
-    found["others"] = [model for model in rest if model not in known]
+    bases = {lane: base for base, lanes in arm.arm.series.items() for lane in lanes}
+    found: dict[str, list[ModelData]] = {f"mixed {series_name(base)}": [] for base in arm.arm.series}
+    for lane, model in ((model.lane, model) for model in models if model not in common):
+        found.setdefault(f"mixed {series_name(bases[lane])}" if lane in bases else "others", []).append(model)
     several = {title: [*common, *own] for title, own in found.items() if own}
     return several if len(several) > 1 else {arm.name: models}
 
