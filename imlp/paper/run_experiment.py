@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from imlp.backend import backend as get_backend
 from imlp.files import check_new, check_path, write_json
 from imlp.paper.cost import overnight
 from imlp.paper.experiments import Experiment, read_experiment
@@ -16,7 +15,6 @@ from imlp.study.outcomes import ExperimentOutcome
 from imlp.study.run_sweep import Runner, run_lanes
 from imlp.study.scores import Arm, ArmPlan
 from imlp.study.watcher import Watcher
-from imlp.train import prepare
 from imlp.train.config import Config, check_seeds
 from imlp.train.run_folder import refuse_links
 
@@ -76,12 +74,10 @@ def reproduce(
     failed: list[dict[str, str]] = []
     with connected(cluster, watcher):
         for plan in plans:
-            get_backend(plan.base.backend)  # before anything slow: it names what is missing
-            data = prepare.load_data(plan.base, watcher.progress)
             where, span = folder / re.sub(r"\W+", "-", plan.name.lower()), range(first, first + n)
-            runner = Runner(watcher, cluster, check)
             refuse_links([where])
-            arm, own = run_lanes(plan.base, plan.lanes, span, where, data, runner, at_once=lanes_at_once)
+            runner = Runner(watcher, cluster, check)
+            arm, own = run_lanes(plan.base, plan.lanes, span, where, runner, at_once=lanes_at_once)
             arms |= {plan.name: arm} if arm else {}
             failed += own
     outcome = experiment.outcome(arms, budget=budget, command=command or _call(name, budget, every, seeds, given))

@@ -78,12 +78,9 @@ def sweep(
     lanes = sweep_lanes(alphas, every, lane or {})
     name = f"sweep-{base.network_name}-{Path(base.data).name}-{base_identity(base)}"
     folder = check_path(out or Path("runs") / name)
-    get_backend(base.backend)  # before anything slow: it names what is missing
-    data = data or prepare.load_data(base, watcher.progress)
-    span = range(base.seed, base.seed + seeds)
+    span, runner = range(base.seed, base.seed + seeds), Runner(watcher, cluster, check)
     with connected(cluster, watcher):
-        runner = Runner(watcher, cluster, check)
-        arm, failed = run_lanes(base, lanes, span, folder, data, runner, at_once=lanes_at_once)
+        arm, failed = run_lanes(base, lanes, span, folder, runner, data=data, at_once=lanes_at_once)
     return SweepResult(folder, failed, arm)
 
 
@@ -123,14 +120,16 @@ def run_lanes(
     lanes: Sequence[Lane],
     seeds: Sequence[int],
     folder: Path,
-    data: Dataset,
     runner: Runner,
     *,
+    data: Dataset | None = None,
     at_once: int | None = None,
 ) -> tuple[Arm | None, list[dict[str, str]]]:
     """Plan the runs of these lanes and seeds, and run them: those that finished as one arm, and those that failed."""
     if at_once is not None and at_once < 1:
         raise ConfigError(f"--lanes-at-once is {at_once}", "give at least 1")
+    get_backend(base.backend)  # before anything slow: it names what is missing
+    data = data or prepare.load_data(base, runner.watcher.progress)
     Trainer(dataclasses.replace(base, lanes=tuple(lanes), seed=seeds[0]), data, folder)  # refuses what cannot be run
     room = runner.cluster.room(base) if runner.cluster is not None else None
     at_once = at_once or lanes_at_once(base, data, len(lanes), room)
