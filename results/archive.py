@@ -69,7 +69,7 @@ def records(folder: Path) -> list[Record]:
 
 def _record(folder: Path) -> Record:
     path, runs = folder / EXPERIMENT, find_runs([folder])
-    on_file = read_outcome(path) if path.exists() else None
+    on_file = read_outcome(path, ExperimentOutcome) if path.exists() else None
     arms = {arm.key: arm for arm in arms_of(runs)}
     if on_file is None:
         outcomes = [outcome for arm in arms.values() for outcome in implied(arm)]
@@ -125,7 +125,7 @@ def collect(source: Path, target: Path) -> int:
 
 def draw(record: Path, progress: ProgressCallback = silent) -> int:
     """Draw its figures into a folder in that of the record, and delete those of runs that are gone; how many files."""
-    outcomes = [read_outcome(path) for path in sorted(record.rglob(EXPERIMENT))]
+    outcomes = [read_outcome(path, ExperimentOutcome) for path in sorted(record.rglob(EXPERIMENT))]
     arms, written = gather.gather(arms_of(find_runs([record])), outcomes), []
     for n, arm in enumerate(arms):
         progress("drawing figures", n, len(arms))

@@ -14,7 +14,7 @@ from imlp.files import check_new, check_path, make_folder, write_whole
 from imlp.report import figures, gather, page, tables
 from imlp.report.gather import SearchData
 from imlp.study.cost import counted
-from imlp.study.outcomes import FromPaper, read_outcome, read_search
+from imlp.study.outcomes import ExperimentOutcome, FromPaper, SearchOutcome, read_outcome
 from imlp.study.scores import Arm, arms_of
 from imlp.train.run_folder import RunFolder
 from imlp.train.run_reader import find_runs
@@ -56,8 +56,8 @@ def make(
         if not folder.is_dir():
             raise RunError(f"there is no folder {folder}", REMEDY)
     progress("reading runs", 0, 1)
-    outcomes = [read_outcome(path) for path in _below(folders, "experiment.json")]
-    searched = {path.parent: read_search(path) for path in _below(folders, "search.json")}
+    outcomes = [read_outcome(path, ExperimentOutcome) for path in _below(folders, "experiment.json")]
+    searched = {path.parent: read_outcome(path, SearchOutcome) for path in _below(folders, "search.json")}
     alone = [f for f in folders if any(f.rglob("search.json")) and not RunFolder.find(f)]
     runs = find_runs((folder for folder in folders if folder not in alone), warn)
     if not runs and not searched:

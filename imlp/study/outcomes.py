@@ -160,21 +160,13 @@ class SearchOutcome:
     final: list[Final] | None
 
 
-def read_outcome(path: Path) -> ExperimentOutcome:
-    """What an `experiment.json` holds."""
-    return _read(path, ExperimentOutcome, "let reproduce write it again")
-
-
-def read_search(path: Path) -> SearchOutcome:
-    """What a `search.json` holds."""
-    return _read(path, SearchOutcome, "run the command of that search again")
-
-
-def _read(path: Path, kind: type[Kind], remedy: str) -> Kind:
+def read_outcome(path: Path, kind: type[Kind]) -> Kind:
+    """What an `experiment.json` or a `search.json` holds."""
     try:
         return typed(kind, parse_json(path.read_bytes()))
     except (OSError, ValueError) as error:
-        raise RunError(f"cannot read {shown(path)}: {reason(error)}", remedy) from error
+        problem = f"cannot read {shown(path)}: {reason(error)}"
+        raise RunError(problem, "run the command again that wrote it") from error
 
 
 def typed(kind: type[Kind], value: Any, name: str = "") -> Kind:
