@@ -103,9 +103,8 @@ def _check_argument(argument: str, before: str) -> None:
     if not is_text(argument):
         raise ConfigError(f"{argument!a:.60} is not UTF-8", "rename what it names")
     given = value if equals and name.startswith("--") else argument if before.startswith("--") else ""
-    if re.fullmatch(r"[+-]?[\d._]+([eE][+-]?[\d_]+)?", given) and re.search(
-        "_|[^!-~]", given
-    ):  # as Python reads numbers
+    number = re.fullmatch(r"[+-]?[\d._]+([eE][+-]?[\d_]+)?", given)  # as Python reads numbers
+    if number and re.search("_|[^!-~]", given):
         raise ConfigError(f"{given!a:.60} is no plain number", "use the digits 0 to 9; a file of that name is ./NAME")
 
 

@@ -66,7 +66,7 @@ def make(
     searches = []
     for n, (folder, outcome) in enumerate(searched.items(), start=1):
         own = [arm for arm in arms if any(run.folder.absolute().is_relative_to(folder) for run in arm.arm.runs)]
-        searches.append(SearchData(f"search{n}", folder, outcome, own))
+        searches.append(SearchData(f"search{n}", outcome, own))
     drawn: dict[str, dict[str, Figure]] = {}
     parts: list[gather.ArmData | SearchData] = [*arms, *searches]
     for n, shown in enumerate(parts):

@@ -116,7 +116,6 @@ class SearchData:
     """A search, and the arms that hold its runs."""
 
     id: str
-    folder: Path
     outcome: SearchOutcome
     arms: list[ArmData]
 

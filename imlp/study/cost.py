@@ -82,8 +82,7 @@ def estimate_search(
     check_trials(trials)
     data = prepare.load_data(base, progress)
     most = at_once or AT_ONCE
-    batches = [min(most, trials - start) for start in range(0, trials, most)]
-    plans = [ArmPlan("batch", base, (Lane(),) * lanes) for lanes in batches]
+    plans = [ArmPlan("batch", base, (Lane(),) * min(most, trials - start)) for start in range(0, trials, most)]
     speeds = speeds_of([base], progress, data)
     seconds = (1 - validation) * seconds_of(plans, 1, speeds, data)
     seconds += seconds_of([ArmPlan("final", base, (Lane(),) * FINAL)], seeds, speeds, data)
