@@ -45,7 +45,7 @@ nitpick_ignore_regex = [
         "py:class",
         r"(Any|Array|Image|Path|Tensor|Watch|Task|Outcome|optional|"
         r".*\.(Alpha|Arm|Backend|Branching|Coupling|LearningRate|Line|Mixing|Optimizer|Replacing|Callback|Dataset|Memory|Model|Refused|Row|Draw|Schedule"
-        r"|SearchOutcome|ExperimentOutcome))",
+        r"|SearchOutcome|ExperimentOutcome|T))",
     ),
 ]
 
