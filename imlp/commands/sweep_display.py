@@ -131,7 +131,9 @@ class Board(Watcher):
         several = any(line.where for line in chosen)
         columns, rows = ("run", "state", "prior", "I-MLPs", *(["where"] if several else [])), []
         for line in chosen[:RUNS_SHOWN]:
-            state = f"epoch {int(line.done) + 1}/{line.task.config.epochs}" if line.state == "running" else line.state
+            epochs = line.task.config.epochs
+            epoch = f"epoch {min(int(line.done) + 1, epochs)}/{epochs}"
+            state = epoch if line.state == "running" else line.state
             cells = [self._title(line.task), state, *line.accuracies]
             rows.append([*cells, *([line.where] if several else [])])
         rows += [[f"and {len(chosen) - RUNS_SHOWN} more"]] if len(chosen) > RUNS_SHOWN else []
