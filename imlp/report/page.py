@@ -136,7 +136,7 @@ def in_plain_words(arm: ArmData) -> str:
     begin = f"{lanes[0]} gets {percent[lanes[0]]} of the pictures right"
     if len(lanes) == 1:
         return f"{begin}.{of_prior}"
-    return f"The same MLP, trained {len(lanes)} times: {begin}, {lanes[-1]} {percent[lanes[-1]]}.{of_prior}"
+    return f"The same MLP, trained {len(lanes)} times: {begin}; {lanes[-1]} gets {percent[lanes[-1]]}.{of_prior}"
 
 
 def valley(arm: ArmData) -> str:
