@@ -29,7 +29,8 @@ LANES_OWN = [f.name for f in dataclasses.fields(Lane) if f.name != "every"]  # w
 
 @settings_as_options(
     hidden=("network", *LANES_OWN),
-    every="How often: step, epoch (algorithm 1), a number of steps; or a list: epoch,step. Default: the experiment's.",
+    every="How often W is moved: step, epoch (algorithm 1), a number of steps; or a list: epoch,step. "
+    "Default: the experiment's.",
 )
 def reproduce(
     name: Annotated[str | None, typer.Argument(help="An experiment (see --list), or a TOML file of your own.")] = None,

@@ -63,7 +63,7 @@ def reproduce(
     - `out`: the folder for all runs; None: `runs/NAME-BUDGET-DATA`
     - `lanes_at_once`: lanes in one run; None: as many as memory allows
     - `report`: write `report.html` at the end
-    - `command`: what `experiment.json` says that it was made with; None: this call
+    - `command`: the command to record in `experiment.json`; None: this call
     - `cluster`, `check`, `watcher`: as for `sweep`
     """
     experiment, given, watcher = read_experiment(name), dict(settings or {}), watcher or Watcher()

@@ -15,13 +15,13 @@ INTERVAL = 0.5  # seconds between two reports of a run's progress
 
 
 class Watcher:
-    """Hears everything and does nothing."""
+    """Is told of all progress and does nothing."""
 
     def progress(self, what: str, done: int, total: int | None) -> None:
-        """How far reading data, timing steps or writing a page has come; `total` None: not known."""
+        """Progress of reading data, timing steps or writing a page; `total` is None if it is not known."""
 
     def during(self, what: str) -> AbstractContextManager[object]:
-        """Around work that takes seconds and has no measure of its progress."""
+        """Around work that takes seconds and cannot report its progress."""
         return nullcontext()
 
     def noted(self, text: str) -> None:
@@ -33,7 +33,7 @@ class Watcher:
     def update(self, task: "Task", *, done: float, rows: Sequence[Row] = (), where: str = "") -> None:
         """Progress of a run: epochs done, parts included, and the rows of one that has just ended.
 
-        `where` is the name of the machine, if it is not this process.
+        `where` is the name of the machine, unless it is this process.
         """
 
     def warned(self, task: "Task", text: str) -> None:
@@ -47,7 +47,7 @@ class Watcher:
 
 
 class Progress(Callback):
-    """Tells how a run is going, in whichever process it is: `update(done=..., rows=...)` may answer why to stop."""
+    """Reports the progress of a run in any process: `update(done=..., rows=...)` may return why to stop."""
 
     def __init__(self, update: Callable[..., str | None], warned: Callable[[str], object]) -> None:
         self.update, self.warn, self.told = update, warned, 0.0
