@@ -4,7 +4,7 @@ Run: python benchmarks/models.py [--models FILE] [--only resnet] [--limit-mb 160
 
 Each model is made with random weights and given to `densify` with `skip="refused"`. If its matrices exceed the limit,
 what the refusal proposes to leave out is left out. Then each layer, and the whole output, is compared with the model's
-own on random images, and so are the gradients of the images. A model has a process of its own; those of packages that
+own on random images, and so are the gradients of the images. Each model has a process; those of packages that
 are missing are named and left out.
 
 Must show: at least 90 % of the models are made dense with at most one refusal each.

@@ -44,8 +44,8 @@ nitpick_ignore_regex = [
     (
         "py:class",
         r"(Any|Array|Image|Path|Tensor|Watch|Task|Outcome|optional|"
-        r".*\.(T|Alpha|Arm|Backend|Branching|Coupling|LearningRate|Line|Mixing|Optimizer|Replacing|Callback|Dataset|Memory|Model|Refused|Row|Draw|Schedule"
-        r"|SearchOutcome|ExperimentOutcome))",
+        r".*\.(Alpha|Arm|Backend|Branching|Coupling|LearningRate|Line|Mixing|Optimizer|Replacing|Callback|Dataset|Memory|Model|Refused|Row|Draw|Schedule"
+        r"|SearchOutcome|ExperimentOutcome|T))",
     ),
 ]
 

@@ -6,7 +6,7 @@ from imlp.couplings import Branching, Mixing, prior_weight, setting
 
 @dataclass(frozen=True)
 class Steer(Mixing):
-    """`W <- W + alpha (W_P - Pi(W))`: what no prior layer could be, in W, is left as it is."""
+    """`W <- W + alpha (W_P - Pi(W))`: the part of W that no prior layer could be stays as it is."""
 
     strength: float = setting(1.0, "What alpha is multiplied by.")
 

@@ -1,7 +1,7 @@
 """Interpolated MLPs: dense layers moved towards structured ones, `W <- (1 - alpha) W + alpha W_P`.
 
-`imlp.densify` and `imlp.nn` are for PyTorch models; they are imported when they are first used. `imlp.spec` says what
-a layer is, `imlp.reference` and `imlp.accel` compute with it, `imlp.train` trains. Importing this package imports
+`imlp.densify` and `imlp.nn` are for PyTorch models. `imlp.spec` says what a layer is, `imlp.reference` and `imlp.accel`
+compute with it, `imlp.train` trains. Each of these is imported when it is first used; importing this package imports
 NumPy and SciPy at most.
 """
 
@@ -21,8 +21,13 @@ __version__ = "0.1.0"
 __all__ = [
     "Chain", "Conv", "ImlpError", "Local", "Parameter", "Patchify", "Shared", "Spec", "Transpose", "backend", "load",
 ]  # fmt: skip
+ROOMS = [
+    "couplings", "data", "kinds", "look", "networks", "optimizers", "paper", "reference", "report", "spec", "study",
+    "train",
+]  # fmt: skip
 if find_spec("torch") is not None:
     __all__ += ["densify", "matrix", "nn"]
+    ROOMS.append("accel")
 
 
 def load(run: str | Path, lane: int | str = 0, network: str | None = None, coupling: str | None = None) -> Any:
@@ -38,12 +43,14 @@ def load(run: str | Path, lane: int | str = 0, network: str | None = None, coupl
 
 
 def __getattr__(name: str) -> Any:
-    if name not in ("densify", "matrix", "nn"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    backend("accel")  # it says what is missing
-    nn = import_module("imlp.nn")
-    return nn if name == "nn" else getattr(nn, name)
+    if name in ("densify", "matrix"):
+        return getattr(import_module("imlp.nn"), name)
+    if name == "accel":
+        return backend("accel")  # it says what is missing
+    if name in (*ROOMS, "nn"):
+        return import_module(f"imlp.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted({*__all__, *ROOMS})

@@ -238,4 +238,4 @@ def check_new(
     """Refuse to replace a file, unless it is `force`d, or a page that was made by imlp."""
     for path in filter(None, () if force else paths):
         if path.is_file() and not (path.suffix == ".html" and b'name="generator" content="imlp"' in path.read_bytes()):
-            raise FileError(f"{shown(path)} is there already", remedy)
+            raise FileError(f"{shown(path)} already exists", remedy)

@@ -36,7 +36,7 @@ def network_parameters(
 ) -> dict[str, np.ndarray]:
     """Every parameter of the prior, or of one I-MLP (`dense`), by name.
 
-    The two draw from streams of their own, so neither's numbers depend on the other's size. A learned norm starts
+    The two draw from separate streams, so neither's numbers depend on the other's size. A learned norm starts
     with scale 1 and shift 0. Branches start with the prior's own numbers; a coupling's own
     differ between lanes, so `Model.start` sets them.
     """

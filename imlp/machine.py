@@ -37,7 +37,7 @@ def device(backend: str, wanted: str, dtype: str) -> str:
     import torch
 
     if wanted == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"  # mps only by name: nobody has tried it yet
+        return "cuda" if torch.cuda.is_available() else "cpu"  # mps (untested) only by name
     if re.fullmatch("cpu:0*[1-9][0-9]*", wanted):  # which torch takes for the cpu
         raise ConfigError(f"device {wanted!r:.60} does not work: there is one cpu", "use auto or cpu")
     try:

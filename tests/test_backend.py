@@ -81,6 +81,19 @@ def test_without_torch_the_package_offers_what_works():
     assert "pip install torch torchvision" in message
 
 
+@pytest.mark.parametrize("statement", ["import imlp.nn", "from imlp import accel", "from imlp import densify"])
+def test_what_needs_torch_says_how_to_install_it(statement):
+    code = f"import sys; sys.modules['torch'] = None; import imlp\ntry: {statement}\n"
+    code += "except imlp.ImlpError as error: print(error)"
+    assert "pip install torch torchvision" in run(code)
+
+
+def test_a_room_is_imported_when_it_is_used():
+    code = "import imlp, sys; assert 'imlp.reference' not in sys.modules\n"
+    code += "print(imlp.reference.__name__, [name for name in dir(imlp) if not hasattr(imlp, name)])"
+    assert run(code) == "imlp.reference []\n"
+
+
 def test_help_shows_what_the_package_offers():
     shown = pydoc.plain(pydoc.render_doc(imlp)).partition("\nCLASSES")[2]
     for name in ("Conv", "Spec", "backend", "load"):

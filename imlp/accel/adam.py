@@ -37,7 +37,7 @@ def by_decay(
 ) -> Iterator[tuple[float, list[str], list[Tensor], list[Tensor]]]:
     """Weight decay, names, parameters and gradients of those that have one decay in common.
 
-    The parameters of a branch may have a decay of their own, beside the optimizer's.
+    The parameters of a branch may have another weight decay than the optimizer's.
     """
     branch = model.branches[0] if model.branches else None
     groups: dict[float, list[str]] = {}

@@ -137,7 +137,7 @@ class Patches:
         """`dw`, `db`, `dx`."""
         (c, h, w), (o, h_out, w_out), kernels = self.spec.in_shape, self.spec.out_shape, self.spec.kernels
         (p_y, p_x), (s_y, s_x), (d_y, d_x) = self.spec.paddings, self.spec.strides, self.spec.dilations
-        n_y, n_x = max(1, s_y // d_y), max(1, s_x // d_x)  # so many taps in a row meet pixels of their own
+        n_y, n_x = max(1, s_y // d_y), max(1, s_x // d_x)  # this many taps in a row meet different pixels
         dY = dy.view(len(dy), o, -1).transpose(1, 2).reshape(-1, o)  # (N h_out w_out, o)
         dw, db = torch.mm(dY.T, self.X).view(o, *kernels, c).permute(0, 3, 1, 2), dY.sum(0)
         if first:

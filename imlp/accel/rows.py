@@ -128,7 +128,7 @@ def _compiled(text: str, library: Path) -> Path:
 
 
 def _key(text: str) -> str:
-    """A hash of all that decides what comes out: the source, the flags, the compiler, and what the processor has."""
+    """A hash of all that determines the compiled code: source, flags, compiler and processor."""
     parts = (text, *FLAGS, _run(["--version"]), _run(["-march=native", "-E", "-dM", "-x", "c", "-"]))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 

@@ -207,7 +207,7 @@ def _adjoint(spec: Spec, dense: Tensor) -> Tensor:
 
 @torch.no_grad()
 def adjoint_bias(spec: Spec, dense_bias: Tensor) -> Any:
-    """The same for `b -> expand_bias(b)`: from `(M_out,)`, or `(lanes, M_out)`, to the small bias.
+    """The transpose of `b -> expand_bias(b)`: from `(M_out,)`, or `(lanes, M_out)`, to the small bias.
 
     >>> adjoint_bias(Shared(2, 1, 2), torch.tensor([3.0, 5.0, 1.0, 1.0]))
     tensor([4., 6.])

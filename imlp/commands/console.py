@@ -31,7 +31,7 @@ OutsideNetwork: TypeAlias = Annotated[
     typer.Option(help="FILE.py:NAME of a network from outside the package: its code is only run if you name it."),
 ]
 OutsideCoupling: TypeAlias = Annotated[
-    str | None, typer.Option(help="FILE.py:Class of a coupling from outside, likewise.")
+    str | None, typer.Option(help="FILE.py:Class of a coupling from outside the package: as above.")
 ]
 
 out = Console(highlight=False, markup=False, emoji=False)
@@ -65,7 +65,7 @@ def print_facts(facts: Mapping[str, Any], title: str | None = None) -> None:
     out.print(made)
 
 
-Force: TypeAlias = Annotated[bool, typer.Option("--force", help="Replace a file that is there already.")]
+Force: TypeAlias = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
 
 
 def print_json(value: Any) -> None:
@@ -86,7 +86,7 @@ def sizes(lengths: tuple[int, ...], example: str) -> Callable[[str], tuple[int, 
 
 
 def output_file(given: Path | None, default: Path, *suffixes: str, force: bool) -> Path:
-    """Where to write: a file that is named and is not there already, or the default in a run's folder."""
+    """Where to write: a new file that is named, or the default in a run's folder."""
     from imlp.train.run_folder import refuse_links  # most commands need no runs
 
     if suffixes:

@@ -13,7 +13,7 @@ from imlp.data import Dataset, cifar, fetch, shapes, store
 from imlp.errors import DataError, ImlpError
 from imlp.files import check_new
 
-app = typer.Typer(add_completion=False, no_args_is_help=True)
+app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode="markdown")
 
 Labels = Literal["fine", "coarse"]
 Root = Annotated[

@@ -35,10 +35,10 @@ def densify(
         bool, typer.Option("--skip-refused", help="Leave layers that have no dense form as they are.")
     ] = False,
     options: Annotated[
-        list[str] | None, typer.Option(help="For the function, NAME=VALUE: num_classes=10, .... Repeat for more.")
+        list[str] | None, typer.Option(help="Its arguments, NAME=VALUE: num_classes=10. Repeat for more.")
     ] = None,
     seed: Annotated[
-        int, typer.Option(min=0, max=2**63 - 1, help="Draws the weights, and the images to compare with.")
+        int, typer.Option(min=0, max=2**63 - 1, help="Seed of the weights, and of the images to compare with.")
     ] = 0,
     out_file: Annotated[
         Path | None, typer.Option("--out", help="Write the weights of the dense form (.safetensors).")

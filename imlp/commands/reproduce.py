@@ -26,7 +26,8 @@ DECIDED = ("network", *(f.name for f in dataclasses.fields(Lane) if f.name != "e
 
 @settings_as_options(
     hidden=DECIDED,
-    every="How often: step, epoch (algorithm 1), a number of steps; or a list: epoch,step. Default: the experiment's.",
+    every="How often W is moved: step, epoch (algorithm 1), a number of steps; or a list: epoch,step. "
+    "Default: the experiment's.",
 )
 def reproduce(
     name: Annotated[str | None, typer.Argument(help="An experiment (see --list), or a TOML file of your own.")] = None,

@@ -19,7 +19,7 @@ _option = in_panel("This search")
 
 @settings_as_options(
     hidden=("alpha",),
-    every="How often: step (default), epoch, a number of steps; epoch,step (or both) searches the cadence too.",
+    every="How often W is moved: step (default), epoch, a number of steps; both: search the cadence, too.",
 )
 def search(
     over: Annotated[

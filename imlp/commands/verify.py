@@ -34,13 +34,13 @@ def verify(
     ] = None,
     options: Annotated[
         list[str] | None,
-        typer.Option(help="Of the network or kind, if there is only one: NAME=VALUE. Repeat for more."),
+        typer.Option(help="Options of the network or kind, if there is only one: NAME=VALUE. Repeat for more."),
     ] = None,
     device: Annotated[str, typer.Option(help="Where accel computes: auto, cpu, cuda, cuda:1, mps.")] = "cpu",
     dtype: Annotated[
         Dtype, typer.Option(help="The type that accel computes in; the reference always uses float64.")
     ] = "float32",
-    seed: Annotated[int, typer.Option(min=0, help="Draws the weights and inputs.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the weights and inputs.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print the errors as JSON.")] = False,
 ) -> None:
     """Check that accel equals the reference, and show the largest errors per layer and network.

@@ -147,7 +147,7 @@ def alphas_of(text: str) -> list[str]:
     """The alphas that a text lists, each with its cadence, if it has one.
 
     Separated by commas: numbers, schedules, and ranges `FIRST..LAST:Nlog` or `FIRST..LAST:Nlin`. Alphas by layer have
-    commas of their own, so such a text is one alpha.
+    commas too, so such a text is one alpha.
 
     >>> alphas_of("0,1e-4..1:5log,decay:0.5:2,1@step")
     ['0', '0.0001', '0.001', '0.01', '0.1', '1', 'decay:0.5:2', '1@step']

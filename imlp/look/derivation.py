@@ -91,7 +91,7 @@ def _patches(spec: Spec, index: int, name: str, steps: Steps) -> tuple[Walk, boo
 
 
 def _transposed(what: str, H: int, W: int, k: int, name: str, steps: Steps) -> int:
-    """`pi(k)` of an `H x W` matrix; the other way round, from columns to rows, it is that of the `W x H` one."""
+    """`pi(k)` of an `H x W` matrix; its inverse, from columns to rows, is that of the `W x H` matrix."""
     height, width, other = ("H", "W", "column") if what == "row" else ("W", "H", "row")
     walk = Walk("T", steps, {name: k, height: H, width: W})
     meaning = f"{what} {name} has its one in this {other}"

@@ -54,7 +54,7 @@ class Derivation:
 
 
 def explain(spec: Spec, i: int, j: int) -> Derivation:
-    """How entry `(i, j)` of the matrix of `spec` comes about."""
+    """Where entry `(i, j)` of the matrix of `spec` comes from."""
     _check_index("row", i, spec.matrix_shape[0])
     _check_index("column", j, spec.matrix_shape[1])
     steps: Steps = []
@@ -128,7 +128,7 @@ def columns(spec: Spec, i: int) -> list[int]:
 
 
 def entry(spec: Spec, row: int | None = None) -> tuple[int, int]:
-    """An entry worth a look: the middle one of those in `row` (the matrix's middle row) that can differ from zero."""
+    """An entry to look at: the middle one of those in `row` (by default the middle row) that can differ from zero."""
     i = spec.matrix_shape[0] // 2 if row is None else row
     _check_index("row", i, spec.matrix_shape[0])
     filled = columns(spec, i)

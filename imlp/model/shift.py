@@ -14,7 +14,7 @@ DIRECTIONS = ((1, 0), (-1, 0), (0, 1), (0, -1))  # down, up, right, left
 
 
 def shifted(x: Any, down: int, right: int) -> Any:
-    """Pictures `(..., h, w)` moved by so many pixels.
+    """Pictures `(..., h, w)` moved by this many pixels.
 
     >>> import numpy as np
     >>> shifted(np.array([[1, 2], [3, 4]]), 1, 0)

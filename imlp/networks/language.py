@@ -96,7 +96,7 @@ def is_trained(operation: Operation) -> bool:
 
 @dataclass(frozen=True)
 class Network:
-    """Operations in order, and after them a linear head of the width that they end with.
+    """Operations in order, followed by a linear head of the width that they end with.
 
     `only` names the layers that are interpolated, whatever they say themselves.
     """

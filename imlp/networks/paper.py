@@ -167,7 +167,7 @@ def convolutions(
 
 
 def convolution(name: str, shape: Image, width: int, kernel: int, stride: int) -> Conv:
-    """One with `width` outputs in all, and so many channels; `name` is for the message if there is none."""
+    """A convolution with `width` outputs and this many channels; `name` is for the message if there is none."""
     one = Conv(shape, 1, kernel, stride, kernel // 2)
     _, h, w = one.out_shape
     if width < h * w or width % (h * w):

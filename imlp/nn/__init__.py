@@ -4,6 +4,7 @@
 the layers of the original, as one steps a learning-rate scheduler. Needs torch.
 """
 
+from imlp import accel  # where torch is missing, this says how to install it
 from imlp.nn.branches import Branches, couple, decay_groups
 from imlp.nn.choice import RefusedError
 from imlp.nn.compare import bias_meter, project_, verify

@@ -49,7 +49,7 @@ class _Made(torch.autograd.Function):
 
 
 class Branches(nn.Module):
-    """A dense layer that is made of parts: `dense` is `U`, `prior` has `w`, the coupling may have its own numbers.
+    """A dense layer made of parts: `dense` is `U`, `prior` holds `w`, and the coupling may add numbers.
 
     With `pathway`, `y = prior(x) + dense(x)`; with `gate`, `g prior(x) + (1 - g) dense(x)`, where `g = sigmoid(gate)`.
     """

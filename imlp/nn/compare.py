@@ -24,7 +24,7 @@ def project_(prior: nn.Module, model: nn.Module, *, layers: Layers = None, rest:
     """Make `prior` the nearest one to a dense model, in place: layer by layer in least squares.
 
     Kernel taps that never meet the image, which the dense form cannot see, keep their value. With `rest`, norms, heads
-    and whatever else both have are copied as they are. If something is refused, nothing has changed.
+    and everything else that both have are copied. If something is refused, nothing changes.
 
     >>> from imlp.nn import densify
     >>> prior = nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.Flatten())
@@ -73,9 +73,9 @@ def _project_layer(own: nn.Module, dense: Dense) -> None:
 def bias_meter(model: nn.Module, prior: nn.Module | None = None, *, layers: Layers = None) -> Table:
     """How much structure each dense layer holds, and which.
 
-    `shared` is the part of `|W|^2` in the prior's subspace, `local` what else stands where a prior can be non-zero,
-    `outside` the rest. Given a prior, `distance` is how far the nearest one is from the prior's own weight, relative to
-    that weight's norm. `random_shared` and so on are the parts of a random matrix.
+    `shared` is the share of `|W|^2` in the prior's subspace, `local` the rest where a prior can be non-zero, `outside`
+    all other entries. Given a prior, `distance` is how far the nearest one is from the prior's weight,
+    relative to that weight's norm. `random_shared` and so on are the shares of a random matrix.
     """
     table = Table()
     for name, (dense, own) in pairs(model, prior, layers).items():
@@ -92,7 +92,7 @@ def bias_meter(model: nn.Module, prior: nn.Module | None = None, *, layers: Laye
 def verify(model: nn.Module, prior: nn.Module, x: Tensor, *, layers: Layers = None) -> Table:
     """The largest difference between prior and dense form on a batch `x`, layer by layer and at the end.
 
-    Both layers of a pair are given what reaches the prior's, so that no layer answers for those before it; the row
+    Both layers of a pair are given what reaches the prior's, so each layer's error is its own; the row
     `output` compares the whole networks. `error` is relative to the largest number, `scale`, of the prior's result.
     Both networks run in evaluation mode.
     """

@@ -93,7 +93,7 @@ class Dense(nn.Module):
         return made
 
     def forward(self, input: Tensor) -> Tensor:
-        """`input` by its name, too, as torch's own layers take it; what `torch.jit.script` can read."""
+        """`input` can be given by name, as to torch's layers; `torch.jit.script` can read this."""
         if not torch.jit.is_scripting() and not torch.jit.is_tracing():
             _check_input(input, self.in_shape)
         y = nn.functional.linear(input.flatten(-len(self.in_shape)), self.weight, self.bias)

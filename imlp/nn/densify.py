@@ -133,7 +133,7 @@ def _no_fast_path(module: nn.Module, args: Any) -> None:
 
 
 def size_table(plan: Plan, itemsize: int = 4) -> Table:
-    """By layer: spec, shape of the matrix, how many numbers it holds, what share is not zero, megabytes."""
+    """For each layer: spec, shape of the matrix, how many numbers it holds, what share is not zero, megabytes."""
     return Table({layer.name or "the module": _row(layer, itemsize) for layer in plan.layers})
 
 

@@ -62,8 +62,8 @@ def _named(reference: str) -> Any:
     if place == "timm":
         return partial(imported("timm:create_model").value, name)
     if not place and (near := get_close_matches(name, list_models(module=models), n=1)):
-        problem = f"{reference!r:.60} names no object; did you mean torchvision.models:{near[0]}"
-        raise OutsideError(f"{problem}?", "write FILE.py:NAME or package.module:NAME")
+        remedy = f"did you mean torchvision.models:{near[0]}? write FILE.py:NAME or package.module:NAME"
+        raise OutsideError(f"{reference!r:.60} names no object", remedy)
     return imported(reference).value
 
 

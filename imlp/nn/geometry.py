@@ -81,7 +81,7 @@ def plain_class(own: nn.Module) -> type[nn.Module] | None:
 
 
 def is_own_class(own: nn.Module) -> bool:
-    """Whether a layer's class computes in a way of its own."""
+    """Whether a layer's class overrides how it computes."""
     plain = plain_class(own)
     methods = ("forward", "_conv_forward")
     return plain is not None and any(getattr(type(own), m, None) is not getattr(plain, m, None) for m in methods)

@@ -28,11 +28,11 @@ Alphas = dict[str, float | str | Callable[[int], float | None]]  # of each layer
 class Interpolation:
     """Steps after the optimizers, as a learning-rate scheduler does: `knob.step()` mixes every `every`-th time.
 
-    Weights in bfloat16 or float16 are mixed in float32, and what their own type cannot hold is kept for the next time.
+    Weights in bfloat16 or float16 are mixed in float32, and what rounding drops is kept for the next time.
 
     - `alpha`: a number; a schedule as `train` takes it (`"decay:0.5:2"`), whose epochs are here the times that it
       mixes; a function of the step, counted from 0; or a mapping from names, globs or types of the prior's layers to
-      any of these, in which the first that matches counts, names before globs, and other layers are left alone
+      any of these: the first match counts, names before globs, and other layers are left alone
     - `coupling`: `"interpolate"`: `W <- (1 - alpha) W + alpha W_P`; `"add"`: `W <- W + alpha W_P`; `"self"`:
       `W <- (1 - alpha) W + alpha Pi(W)` with the nearest prior `Pi(W)`, for which `prior` is None; or a class or an
       object derived from `imlp.couplings.Mixing`
@@ -40,7 +40,7 @@ class Interpolation:
     - `optimizer`: its state of each parameter that was mixed is deleted, so that Adam starts again for it
     - `layers`: which of the dense layers, by name or glob
     - `biases`: mix them as well
-    - `steps`: how often `step()` will be called in all, for schedules that have to know (`decay`, `end`)
+    - `steps`: how often `step()` will be called in total, for schedules that need it (`decay`, `end`)
 
     >>> from imlp.nn import densify
     >>> prior = nn.Sequential(nn.Conv2d(1, 1, 3, padding=1), nn.Flatten())
@@ -91,7 +91,7 @@ class Interpolation:
 
     @property
     def alpha(self) -> Any:
-        """One value if all layers have the same, otherwise one for each that has any; set it as when it was made."""
+        """One value if all layers have the same, otherwise one by layer; set it as in the constructor."""
         return _common(self._alphas, len(self.pairs))
 
     @alpha.setter
@@ -100,7 +100,7 @@ class Interpolation:
 
     @property
     def alpha_sharing(self) -> Any:
-        """The same for the second knob of `self`; None: it has one."""
+        """The second alpha of `self`, in the same form; None if there is only one."""
         return None if self._sharing is None else _common(self._sharing, len(self.pairs))
 
     @alpha_sharing.setter
@@ -222,7 +222,7 @@ class Interpolation:
         return None if over else schedule.at(n, times)
 
     def state_dict(self) -> dict[str, Any]:
-        """What it takes to resume. An alpha that is a function is None here: it is given again."""
+        """The state needed to resume. An alpha that is a function is None here: give it again."""
         return {
             "calls": self.calls,
             "every": self.every,
@@ -234,7 +234,7 @@ class Interpolation:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue as the knob whose state this is, with its alphas; if it is refused, nothing has changed."""
+        """Continue from this state, with its alphas; a state that is refused changes nothing."""
         before = vars(self).copy()
         try:
             self.calls, self.every = _count("calls", state["calls"], least=0), _count("every", state["every"])
@@ -344,7 +344,7 @@ def interpolate_(
 
 @torch.no_grad()
 def relax_(model: nn.Module, prior: nn.Module, *, optimizer: Optimizer | None = None) -> nn.Module:
-    """Let the model become the prior, in place, from where it may train freely (d'Ascoli et al. 2019).
+    """Make the model the prior, in place, to train freely from there (d'Ascoli et al. 2019).
 
     Every parameter and buffer that is not a dense layer's is copied by its name. Given an optimizer, its state is
     cleared.

@@ -19,7 +19,7 @@ from imlp.spec import Conv, Local
 
 @torch.no_grad()
 def shift_meter(model: nn.Module, images: Tensor, *, fill: float | Tensor = 0.0) -> Table:
-    """How much a dense model, its prior, or another one depends on where in the picture something is.
+    """How much the output of a dense model, its prior or another one depends on where in the picture something is.
 
     The row `output` compares `images (N, c, h, w)` with the same moved by one pixel, in four directions: `error` is
     `|f(T x) - f(x)| / |f(x)|`, and `changed` the share whose largest output is another. `fill`, a number or

@@ -36,7 +36,7 @@ def overnight(
     folder: Path | None,
     progress: ProgressCallback = silent,
 ) -> tuple[Experiment, str]:
-    """The experiment with a budget `overnight`, the best that is expected to fit into eight hours, and what it is.
+    """The experiment with a budget `overnight`, the best that is expected to fit into eight hours, and its description.
 
     All images, one cadence; rather more epochs than more alphas, and more alphas than a second seed. The choice is kept
     in `folder`, so the same command resumes the same runs whatever the machine is doing then.

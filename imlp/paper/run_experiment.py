@@ -55,7 +55,7 @@ def reproduce(
 
     - `name`, `budget`, `every`, `seeds`, `out`, `lanes_at_once`, `report`: as `reproduce --help` describes them
     - `settings`: of `Config`, over those of the experiment: `{"epochs": 2, "options": {"width": 256}}`
-    - `command`: what `experiment.json` says that it was made with; None: this call
+    - `command`: the command to record in `experiment.json`; None: this call
     - `cluster`, `check`, `watcher`: as for `sweep`
     """
     experiment, given, watcher = read_experiment(name), dict(settings or {}), watcher or Watcher()

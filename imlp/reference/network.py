@@ -121,7 +121,7 @@ def mix(
 
     `alpha` is a number, one per lane, or a mapping from layer names to either; None leaves a lane untouched. `layers`
     are those of the network's description unless given. Adam's moments and learned norms stay as they are. `head`
-    mixes the head as well, which the paper does not. Where each lane has a coupling of its own, `alpha` is `Moves`,
+    mixes the head as well, which the paper does not. Where the lanes have different couplings, `alpha` is `Moves`,
     from layer names to a `Move` per lane. Couplings that need no prior, like `self`, are given None.
 
     >>> from imlp import networks
@@ -158,7 +158,7 @@ def select(model: Model, lanes: Sequence[int]) -> Model:
 def relax(
     prior: Model, lanes: Model | None, branches: Sequence[Branch | None] = (), coupling: Replacing = RELAX
 ) -> Model:
-    """The lanes and, as the last one, a lane that is the prior: trunk, head and norms. Adam starts again for it.
+    """The lanes, and after them a lane that is the prior: trunk, head and norms. Adam starts again for it.
 
     `branches` are those of all lanes, if any lane has one.
     """

@@ -17,7 +17,7 @@ from imlp.spec import Spec
 
 
 def pull(dense: Any, spec: Spec, locality: Any, sharing: Any = None) -> np.ndarray:
-    """The formula, as a new array; `sharing` is as `locality` if it is None.
+    """`W - locality (W - M * W) - sharing (M * W - Pi(W))`, as a new array; `sharing` is as `locality` if it is None.
 
     `dense` is one matrix `(M_out, M_in)`, or a stack of lanes `(L, M_out, M_in)` with one alpha for all or each.
 

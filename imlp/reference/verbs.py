@@ -135,7 +135,7 @@ def adjoint(spec: Spec, dense: Any) -> Any:
 
 
 def adjoint_bias(spec: Spec, dense_bias: Any) -> Any:
-    """The same for `b -> expand_bias(b)`: from `(M_out,)`, or `(lanes, M_out)`, to the small bias.
+    """The transpose of `b -> expand_bias(b)`: from `(M_out,)`, or `(lanes, M_out)`, to the small bias.
 
     >>> adjoint_bias(Shared(2, 1, 2), [3.0, 5.0, 1.0, 1.0])
     array([4., 6.])

@@ -104,8 +104,10 @@ def write(
     above = next(folder for folder in path.absolute().parents if folder.exists())
     if path.is_dir() or not above.is_dir() or not os.access(above, os.W_OK):  # before the work, not after it
         raise FileError(f"cannot write {path}", "choose a file in a folder that you may write to")
-    docs = Path(imlp.__file__).parents[1] / "docs" / "_build" / "html" / "index.html"  # of a clone
-    links = {"point at every entry of a matrix": path.parent / "explore.html", "the documentation": docs}
+    docs = Path(imlp.__file__).parents[1] / "docs"  # of a clone; as text where they are not built
+    built = docs / "_build" / "html" / "index.html"
+    links = {"point at every entry of a matrix": path.parent / "explore.html"}
+    links["the documentation"] = built if built.exists() else docs / "start.md"
     beside = {text: os.path.relpath(page, path.parent) for text, page in links.items() if page.exists()}
     report = make(folders, compare=compare, beside=beside, progress=progress, warn=warn)
     contents = {files / name: content for name, content in report.files.items()} if files is not None else {}

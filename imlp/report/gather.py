@@ -27,6 +27,23 @@ NOT_METRICS = ("epoch", "lane", "test_accuracy")
 NOT_TOLD = ("network", "data", "seed", "lanes", "products", "source", "held_out")  # said anyway, or an arm has several
 PAIRS = {"cnn": "CNN", "mixer": "MLP-Mixer", "mlp1": "MLP1", "mlp2": "MLP2", "resnet": "ResNet"}
 DATA = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
+WORDS = {  # a setting, or one of its values; others are called by their names
+    "augment pad": "crops with a black margin",
+    "augment pad-mean": "crops with a margin in the mean colour",
+    "augment resized": "resized crops",
+    "augment none": "no crops or flips",
+    "crop_area": "crops of {} of the area",
+    "crop_aspect": "crops with width over height {}",
+    "inputs standardised": "standardised pixels",
+    "inputs unit": "pixels from 0 to 1",
+    "validation": "{} images held out",
+    "train_size": "{} training images",
+    "test_size": "{} test images",
+    "epochs": "{} epochs",
+    "batch": "batches of {}",
+    "lr": "learning rate {}",
+    "activated": "norms and GELU after layers {}",
+}
 
 Compare = Callable[[Arm], FromPaper]
 
@@ -169,10 +186,10 @@ def gather(
 
 
 def arm_titles(configs: Sequence[Config]) -> list[str]:
-    """Network and data, and whatever else tells the arms apart; where that is much, only what is not the default.
+    """Network and data, and the settings that tell the arms apart; of several, only those that are not the default.
 
     >>> arm_titles([Config(data="cifar10"), Config(data="cifar10", augment="none")])
-    ['CNN pair on CIFAR-10: augment pad', 'CNN pair on CIFAR-10: augment none']
+    ['CNN pair on CIFAR-10: crops with a black margin', 'CNN pair on CIFAR-10: no crops or flips']
     """
     fields = [f for f in dataclasses.fields(Config) if f.metadata["changes_result"] and f.name not in NOT_TOLD]
     apart = [f for f in fields if len({getattr(c, f.name) for c in configs}) > 1]
@@ -192,7 +209,10 @@ def _in_words(name: str, value: Any) -> str:
     if name == "options":
         return ", ".join(_in_words(*option) for option in value)
     word = name.replace("_", " ")
-    return f"{'' if value else 'not '}{word}" if isinstance(value, bool) else f"{word} {shown(value)}"
+    if isinstance(value, bool):
+        return word if value else f"not {word}"
+    text = f"{value:,}" if isinstance(value, int) else shown(value).replace(" ", " and ").replace(",", " to ")
+    return WORDS.get(f"{name} {value}", WORDS.get(name, f"{word} {{}}")).replace("{}", text)
 
 
 def _identifier(name: str, taken: set[str]) -> str:

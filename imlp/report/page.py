@@ -126,17 +126,21 @@ def lead_arm(arms: Sequence[ArmData]) -> ArmData | None:
 
 def in_plain_words(arm: ArmData) -> str:
     """One run in a sentence or two: the network without structure, the one with most, and the prior."""
-    last = {model.title: model.epochs[-1].accuracy for model in arm.models if model.epochs}
-    percent = {title: f"{accuracy:.1f} %" for title, accuracy in last.items()}
-    lanes = [model.title for model in arm.models if model.lane is not None and model.epochs]
+    last = {model.title: f"{model.epochs[-1].accuracy:.1f} %" for model in arm.models if model.epochs}
+    lanes = [
+        (lane.title if lane.is_plain else lane.what, last[model.title])
+        for model in arm.models
+        if (lane := model.lane) is not None and model.epochs
+    ]
     prior = arm.models[0].title
-    of_prior = f" The {arm.arm.prior_name} itself gets {percent[prior]}." if prior in percent else ""
+    of_prior = f" The {arm.arm.prior_name} itself gets {last[prior]}." if prior in last else ""
     if not lanes:
         return f"No epoch is complete yet.{of_prior}"
-    begin = f"{lanes[0]} gets {percent[lanes[0]]} of the pictures right"
+    begin = "{} gets {} of the pictures right".format(*lanes[0])
     if len(lanes) == 1:
         return f"{begin}.{of_prior}"
-    return f"The same MLP, trained {len(lanes)} times: {begin}, {lanes[-1]} {percent[lanes[-1]]}.{of_prior}"
+    end = "{} gets {}".format(*lanes[-1])
+    return f"The same MLP, trained {len(lanes)} times: {begin}; {end}.{of_prior}"
 
 
 def valley(arm: ArmData) -> str:

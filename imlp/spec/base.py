@@ -154,7 +154,7 @@ class Spec:
         return {name: parameter.shape for name, parameter in self.parameters.items()} | bias
 
     def fan_in(self, name: str) -> int:
-        """That of a parameter; the bias has the largest one.
+        """How many inputs an output reads with a parameter; the bias has the largest number.
 
         >>> from imlp.spec import Conv
         >>> Conv((3, 8, 8), 4).fan_in("bias")

@@ -72,7 +72,7 @@ class Chain(Spec):
 
     @property
     def nnz(self) -> int:
-        """How many entries of the matrix can differ from zero; at most so many with a part that mixes numbers."""
+        """How many entries of the matrix can differ from zero; an upper bound if a part mixes numbers."""
         bound = self.matrix_shape[0] if self.core is None else self.core.nnz
         return bound if not self.fixed else min(prod(self.matrix_shape), bound * prod(part.nnz for part in self.fixed))
 

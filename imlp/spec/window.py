@@ -1,6 +1,6 @@
 """The nouns that slide a window over an image.
 
-The weights of `Conv` are the same at every place, those of `Local` its own.
+`Conv` has the same weights at every position, `Local` different ones.
 """
 
 from collections.abc import Iterable, Mapping

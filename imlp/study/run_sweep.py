@@ -71,7 +71,7 @@ def sweep(
     - `data`: images in memory; None: those that `config` names
     - `cluster`: runs go to this Ray cluster instead of this process
     - `check`: compare the network with the reference first
-    - `watcher`: is told how it is going; nothing is printed without one
+    - `watcher`: is told of the progress; nothing is printed without one
     """
     base, watcher = config or Config(), watcher or Watcher()
     check_seeds(seeds)

@@ -14,10 +14,10 @@ INTERVAL = 0.5  # seconds between two reports of a run's progress
 
 
 class Watcher:
-    """Hears everything and does nothing."""
+    """Is told of all progress and does nothing."""
 
     def progress(self, what: str, done: int, total: int | None) -> None:
-        """How far reading data, timing steps or writing a page has come; `total` None: not known."""
+        """Progress of reading data, timing steps or writing a page; `total` is None if it is not known."""
 
     def noted(self, text: str) -> None:
         """One line of news."""
@@ -28,7 +28,7 @@ class Watcher:
     def update(self, task: "Task", *, done: float, rows: Sequence[Row] = (), where: str = "") -> None:
         """Progress of a run: epochs done, parts included, and the rows of one that has just ended.
 
-        `where` is the name of the machine, if it is not this process.
+        `where` is the name of the machine, unless it is this process.
         """
 
     def warned(self, task: "Task", text: str) -> None:
@@ -42,7 +42,7 @@ class Watcher:
 
 
 class Progress(Callback):
-    """Tells how a run is going, in whichever process it is: `update(done=..., rows=...)` may answer why to stop."""
+    """Reports the progress of a run in any process: `update(done=..., rows=...)` may return why to stop."""
 
     def __init__(self, update: Callable[..., str | None], warned: Callable[[str], object]) -> None:
         self.update, self.warn, self.told = update, warned, 0.0

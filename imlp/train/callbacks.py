@@ -11,7 +11,7 @@ Row = dict[str, Any]
 
 
 class Callback:
-    """Hears everything and does nothing."""
+    """Is told of all progress and does nothing."""
 
     def started(self, trainer: "Trainer") -> None:
         """Before the first step, of a new run or of one that is resumed."""

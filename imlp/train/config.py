@@ -76,7 +76,7 @@ class Config:
     inputs: str = of_data("standardised", "standardised (mean 0, deviation 1 by channel), or unit: pixels from 0 to 1.")
     validation: int = of_data(0, "Hold out this many training images, chosen by the seed, and report them separately.")
     held_out: float = of_data(
-        0.0, "Of a trial of search: the share of the training images that takes the place of the test images."
+        0.0, "In a trial of search: the share of the training images that is tested instead of the test images."
     )
     densify: str = of_data(
         "",
@@ -87,9 +87,9 @@ class Config:
     batch: int = of_training(128, "Images per step.")
     optimizer: str = of_training("adam", f"The optimizer: {', '.join(OPTIMIZERS)}.")
     lr: float = of_training(
-        None, "Its learning rate. Default: 3e-4 for shapes, otherwise the paper's 1e-4; 0.01 with sgd."
+        None, "The learning rate. Default: 3e-4 for shapes, otherwise the paper's 1e-4; 0.01 with sgd."
     )
-    seed: int = of_training(0, "Draws the weights, the order of the images, crops and flips.")
+    seed: int = of_training(0, "Seed of the weights, the order of the images, crops and flips.")
     shift: str = of_training(
         "end",
         "The shift meter, how much one pixel changes what is computed: none, end (of the run), epoch (after each).",
@@ -105,7 +105,7 @@ class Config:
     )
     device: str = of_machine(
         "auto",
-        "auto (cuda if there is one, otherwise cpu), cpu, cuda, cuda:1, or mps, which nobody has tried yet.",
+        "auto (cuda if there is one, otherwise cpu), cpu, cuda, cuda:1, or mps (untested).",
         changes_result=False,
     )
     threads: int = of_machine(0, "Threads of the CPU; 0 leaves the choice to torch.", changes_result=False)
@@ -172,7 +172,7 @@ class Config:
                 raise ConfigError(f"{name} is {text!r:.60}, which is not UTF-8", "rename it")
 
     def learning_rate(self, steps: int) -> LearningRate:
-        """The learning rate of each step, where an epoch has so many."""
+        """The learning rate of each step, given the steps of an epoch."""
         return LearningRate(**self._own(LearningRate), lr=self.lr, epochs=self.epochs, steps=steps)
 
     @cached_property
@@ -238,7 +238,7 @@ class Config:
 
     @property
     def measure(self) -> str:
-        """What the accuracies of its rows are: of the test images, or of images held out in their place."""
+        """What its accuracies are measured on: the test images, or images held out in their place."""
         return "validation accuracy" if self.held_out else "test accuracy"
 
     @property
@@ -267,7 +267,7 @@ class Config:
 
     @property
     def deciding(self) -> dict[str, Any]:
-        """The settings that determine the result; without those that are later than some records, at their defaults."""
+        """The settings that determine the result, without newer ones at their defaults, which older records lack."""
         return {
             f.name: getattr(self, f.name)
             for f in dataclasses.fields(self)
@@ -295,7 +295,7 @@ def _recorded_lanes(lanes: Iterable[Any]) -> list[Any]:
 
 
 def check_seeds(seeds: int) -> int:
-    """The number of seeds, if it is one that somebody could mean: every seed is a separate run."""
+    """The number of seeds, if it is a plausible one: every seed is a separate run."""
     if not 1 <= seeds <= MOST_SEEDS:
         problem = f"seeds is {seeds}" if seeds < 1 else f"there are more than {MOST_SEEDS:,} seeds"
         raise ConfigError(problem, f"give 1 to {MOST_SEEDS:,}: each seed is a separate run")
@@ -388,7 +388,7 @@ def to_toml(config: Config) -> str:
 
 
 def differences(one: Config, other: Config) -> list[str]:
-    """What determines the result and is not the same, one line each."""
+    """The settings that determine the result and differ, one line each."""
     there, here = one._determining, other._determining
     return [
         f"{name}: {_shown(getattr(one, name))} there, {_shown(getattr(other, name))} here"

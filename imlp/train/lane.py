@@ -32,15 +32,15 @@ class Lane:
     )
     every: str = setting(
         None,
-        "How often: step, epoch (the paper's algorithm 1), a number of steps; or a list: epoch,step. Default: step, "
-        "but epoch with --coupling add.",
+        "How often W is moved: step, epoch (the paper's algorithm 1), a number of steps; or a list: epoch,step. "
+        "Default: step, but epoch with --coupling add.",
     )
     coupling: str = setting("interpolate", f"{FORMULAS}. Or a class of your own: FILE.py:Class.")
     coupling_source: str | None = setting(None, "SHA-256 of the source file of a coupling from outside the package.")
     coupling_options: tuple[tuple[str, Any], ...] = setting(
         (), "Settings of a coupling from outside the package, NAME=VALUE."
     )
-    layers: tuple[str, ...] = setting((), "Which layers, instead of all those that the network interpolates.")
+    layers: tuple[str, ...] = setting((), "The layers to mix, instead of all that the network interpolates.")
     biases: bool = setting(True, "Mix the biases as well.")
     head: bool = setting(False, "Mix the head as well, which the paper does not.")
     moments: str = setting("keep", "Adam's moments (sgd's velocity) of a layer that was mixed: keep, or zero.")
@@ -149,7 +149,7 @@ class Lane:
 
     @property
     def steps(self) -> int | None:
-        """Mix after every so many steps; None: after every epoch."""
+        """The number of steps between mixings; None: mix after every epoch."""
         return None if self.every == "epoch" else 1 if self.every == "step" else int(self.every)
 
     def schedules(self, network: Network) -> tuple[dict[str, Schedule], ...]:
@@ -233,7 +233,7 @@ def lanes_of(alphas: str | Iterable[str], every: str | None = None, **common: An
 
 
 def with_epochs(lane: Mapping[str, Any], epochs: int) -> dict[str, Any]:
-    """`once:10%:1` is once after a tenth of the epochs, whatever the budget; `relax_after = "10%"` likewise."""
+    """`once:10%:1` is once after a tenth of the epochs, whatever the budget; and so is `relax_after = "10%"`."""
     found = dict(lane)
     after = str(found.get("relax_after", ""))
     if after.endswith("%"):

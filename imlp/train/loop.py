@@ -82,7 +82,7 @@ class Trainer:
         return self.files.result_of(self.config, self.data.digest)
 
     def memory(self) -> machine.Memory:
-        """What the run needs, about."""
+        """About how much memory the run needs."""
         itemsize, images = np.dtype(self.dtype).itemsize, len(self.data.x) + len(self.data.x_test)
         sizes = {"batch": self.config.batch, "itemsize": itemsize, "images": images}
         return machine.memory(self.network, lanes=len(self.config.lanes), device=self.device, **sizes)
@@ -103,7 +103,7 @@ class Trainer:
 
     @contextmanager
     def on_this_machine(self) -> Iterator[None]:
-        """With the threads and the determinism of the settings, and room for all lanes."""
+        """Apply the settings for threads and determinism, and check that all lanes fit into memory."""
         config, need = self.config, self.memory()
         with self.backend.computing(**config.machine_settings), need.shortage_explained():
             need.check()
@@ -142,7 +142,7 @@ class Trainer:
         return extends(self.config, earlier, self.network)
 
     def save(self) -> None:
-        """Write a checkpoint of where the run is."""
+        """Write a checkpoint of the run's present state."""
         state, begin = self.state, time.monotonic()
         whole = self.config.keep_moments or not self._ended
         arrays = self.states.arrays(state, moments=whole)

@@ -88,7 +88,7 @@ class ModuleNetwork:
         return tuple(layer.name for layer in self.layers)
 
     def operations(self, *, dense: bool) -> tuple[Layer, ...]:
-        """The layers that have a prior; what else there is, only the module knows."""
+        """The layers that have a prior; only the module knows the others."""
         return self.layers
 
     def shapes(self, *, dense: bool) -> dict[str, Shape]:

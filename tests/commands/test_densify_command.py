@@ -154,7 +154,7 @@ def test_a_network_of_timm():
         (["{mine}:exits"], r"cannot be made with \(\): no more"),
         (["{mine}:Exits"], "the module cannot take a batch"),
         (["{mine}:network", "--out", "dense.pt"], "does not end in a known type; use .safetensors"),
-        (["resnet50"], r"'resnet50' names no object; did you mean torchvision.models:resnet50\?; write FILE.py:NAME"),
+        (["resnet50"], r"'resnet50' names no object; did you mean torchvision.models:resnet50\? write FILE.py:NAME"),
         (["nosuch"], "names no object; write FILE.py:NAME or package.module:NAME"),
         (["{mine}:twice"], "2 layers have no dense form: it is used 2 times, .*: 0, 1; leave out 2: .*--skip-refused"),
         (["no.such:thing"], "there is no package or module no"),

@@ -484,7 +484,7 @@ def test_a_file_of_the_user_is_not_replaced_unless_forced(trained, tmp_path):
     path = tmp_path / "mine.html"
     path.write_text("mine")
     for command in (["explore"], ["report", trained]):
-        refused("is there already; name another file, or replace it with --force", *command, "--out", path)
+        refused("already exists; name another file, or replace it with --force", *command, "--out", path)
     assert path.read_text() == "mine"
     for more in (["--force"], []):  # a page of ours may be written again
         assert run("explore", "--out", path, *more).exit_code == 0

@@ -279,7 +279,7 @@ def test_files_of_others_are_not_replaced(data, name):
     Path("mine").mkdir()
     Path("mine", name).write_text("kept")
     own = ["--network", "made.py:cnn", "--options", "image=[1,8,8]"]
-    assert f"mine/{name} is there already" in run("--data", data, *SMALL, *own, "--out", "mine").stderr
+    assert f"mine/{name} already exists" in run("--data", data, *SMALL, *own, "--out", "mine").stderr
     assert [(path.name, path.read_text()) for path in Path("mine").glob("[!.]*")] == [(name, "kept")]
 
 

@@ -80,7 +80,7 @@ def test_preview(augment: str, tmp_path: Path) -> None:
     pixels = np.asarray(Image.open(picture).convert("RGB"))
     assert pixels.shape[1] > 1200
     assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 1000
-    assert "is there already" in run("list", *SOME, "--root", tmp_path, "--preview", picture).output
+    assert "already exists" in run("list", *SOME, "--root", tmp_path, "--preview", picture).output
 
 
 def test_preview_shows_these_images_with_these_names(tmp_path: Path) -> None:

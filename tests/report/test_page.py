@@ -147,8 +147,8 @@ def test_one_run_is_a_page_to_show(page, tmp_path):
     opened(page, make([tmp_path / "run"]).page, tmp_path)
     prior, plain, mixed = (f"{accuracy:.1f} %" for accuracy in accuracies)
     assert page.locator(".lead").inner_text() == (
-        f"The same MLP, trained 2 times: S-MLP (alpha 0) gets {plain} of the pictures right, "
-        f"I-MLP alpha 1, every step {mixed}. The S-CNN itself gets {prior}."
+        f"The same MLP, trained 2 times: S-MLP (alpha 0) gets {plain} of the pictures right; "
+        f"I-MLP alpha 1 gets {mixed}. The S-CNN itself gets {prior}."
     )
     captions = page.locator(".cards figcaption:visible")
     assert captions.all_inner_texts() == ["before training", "S-MLP (alpha 0)", "S-CNN (the prior)"]

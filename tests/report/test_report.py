@@ -137,15 +137,15 @@ def test_no_two_models_are_drawn_alike(runs):
 
 def test_what_differs_tells_arms_apart(runs, tmp_path):
     assert [arm.name for arm in gathered(runs)] == [
-        "CNN pair on bars: augment pad", "CNN pair on bars: augment none",
+        "CNN pair on bars: crops with a black margin", "CNN pair on bars: no crops or flips",
     ]  # fmt: skip
     for name, more in (("a", {}), ("b", {"augment": "none"}), ("c", {"augment": "none", "inputs": "unit"})):
         tiny.run(tmp_path / name, epochs=1, lanes=tiny.lanes(0), **more)
     names = [arm.name for arm in gathered(tmp_path)]  # of much that differs, what is not the default
     assert names == [
         "CNN pair on bars",
-        "CNN pair on bars: augment none",
-        "CNN pair on bars: augment none, inputs unit",
+        "CNN pair on bars: no crops or flips",
+        "CNN pair on bars: no crops or flips, pixels from 0 to 1",
     ]
 
 
@@ -330,6 +330,13 @@ def test_a_figure_is_the_same_every_time_and_keeps_the_numbers_in_its_text(runs)
 # Files
 
 
+def test_the_page_of_one_run_links_to_the_documentation(runs, tmp_path):
+    """As pages where they are built, as text where they are not."""
+    write([next(runs.rglob("result.json")).parent], tmp_path / "page.html")
+    (link,) = re.findall(r'href="([^"]+)">the documentation</a>', (tmp_path / "page.html").read_text())
+    assert (tmp_path / link).resolve().relative_to(ROOT / "docs").name in ("index.html", "start.md")
+
+
 def test_files_are_written_only_if_they_are_asked_for(runs, tmp_path):
     page, folder = tmp_path / "deep" / "report.html", tmp_path / "files"
     result = CliRunner().invoke(app, ["report", str(runs), "--out", str(page)])
@@ -347,7 +354,7 @@ def test_files_are_written_only_if_they_are_asked_for(runs, tmp_path):
     (folder / "first-arm-runs.csv").write_text("mine")
     page.unlink()
     refused = CliRunner().invoke(app, ["report", str(runs), "--out", str(page), "--files", str(folder)])
-    assert "is there already" in refused.stderr
+    assert "already exists" in refused.stderr
     assert (folder / "first-arm-runs.csv").read_text() == "mine"
     assert not page.exists()
     for path in folder.iterdir():

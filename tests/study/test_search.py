@@ -184,7 +184,7 @@ def test_a_finished_search_trains_nothing_and_more_trials_are_added(whole, tmp_p
 
 def test_a_picture_of_others_is_not_replaced(tmp_path):
     (tmp_path / "search.png").write_text("kept")
-    with pytest.raises(FileError, match=r"search.png is there already"):
+    with pytest.raises(FileError, match=r"search.png already exists"):
         search(tmp_path)
     assert (tmp_path / "search.png").read_text() == "kept"
 

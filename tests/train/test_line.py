@@ -61,7 +61,7 @@ def test_the_command(run):
     assert CliRunner().invoke(app, ["line", str(folder), "--lane", "9"]).exit_code == 2
     own = folder.parent / "mine.png"
     own.write_text("kept")
-    assert "is there already" in CliRunner().invoke(app, ["line", str(folder), "--out", str(own)]).stderr
+    assert "already exists" in CliRunner().invoke(app, ["line", str(folder), "--out", str(own)]).stderr
     assert own.read_text() == "kept"
 
 

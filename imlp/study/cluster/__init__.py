@@ -53,13 +53,13 @@ class Cluster:
         return int(sum(node["CPU"] // cpus for node in self.nodes_for(config)))
 
     def settings(self, config: Config) -> Config:
-        """The settings with which a worker runs it: threads are never left to chance, for bits depend on them."""
+        """The settings with which a worker runs it: the number of threads is always set, because bits depend on it."""
         cpus, gpus = self.needs(config)
         place = "cpu" if config.device == "auto" and not gpus else config.device
         return dataclasses.replace(config, threads=config.threads or cpus, device=place)
 
     def nodes_for(self, config: Config) -> list[dict[str, float]]:
-        """What the machines have that can take a run."""
+        """The resources of the machines that can take a run."""
         import ray
 
         cpus, gpus = self.needs(config)

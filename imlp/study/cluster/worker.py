@@ -1,7 +1,7 @@
 """The worker of a sweep on Ray: runs one task in a process of the cluster.
 
 A worker that sees the sweep's folder writes there itself. One that does not works in a temporary folder: it takes from
-the relay what is there already, and sends every file back to it. One whose package, Python, NumPy or torch is not the
+the relay the files that exist, and sends every file back to it. One whose package, Python, NumPy or torch is not the
 driver's runs nothing.
 """
 
