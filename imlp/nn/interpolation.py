@@ -152,10 +152,17 @@ class Interpolation:
             optimizer = inner
         if not isinstance(optimizer, Optimizer):
             raise ModuleError(f"attach was given {optimizer!r:.60}", "give a torch.optim.Optimizer")
+        if not getattr(type(optimizer).step, "hooked", False):  # its class never called that of torch.optim.Optimizer
+            remedy = "call knob.step() after each of its steps"
+            raise ModuleError(f"{type(optimizer).__name__} does not call the hooks of its steps", remedy)
         if self._handle is not None:
             self._handle.remove()
-        self._handle = optimizer.register_step_post_hook(self._after)
+        self._handle = optimizer.register_step_post_hook(torch.compiler.disable(self._after))
         return self._handle
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy is not attached."""
+        return vars(self) | {"_handle": None}
 
     def _after(self, optimizer: Any, *_: Any) -> None:
         skipped = getattr(optimizer, "found_inf", None)  # by a GradScaler for a fused optimizer, which steps by itself
@@ -224,6 +231,8 @@ class Interpolation:
     def state_dict(self) -> dict[str, Any]:
         """What it takes to resume. An alpha that is a function is None here: it is given again."""
         return {
+            "coupling": self.coupling.name,
+            "biases": self.biases,
             "calls": self.calls,
             "every": self.every,
             "steps": self.steps,
@@ -237,6 +246,10 @@ class Interpolation:
         """Continue as the knob whose state this is, with its alphas; if it is refused, nothing has changed."""
         before = vars(self).copy()
         try:
+            for name, own in (("coupling", self.coupling.name), ("biases", self.biases)):
+                if state[name] != own:
+                    problem = f"the state is that of a knob with {name}={state[name]!r}, and this one has {own!r}"
+                    raise ModuleError(problem, "make it as that one was made")
             self.calls, self.every = _count("calls", state["calls"], least=0), _count("every", state["every"])
             self.steps = None if state["steps"] is None else _count("steps", state["steps"])
             self.alpha = _restored(state["alpha"], self._alphas)
