@@ -19,7 +19,7 @@ from imlp.couplings.schedule import parse
 from imlp.errors import AlphaError, ConfigError, ImlpError, ModuleError
 from imlp.model.mixing import move_part
 from imlp.nn.choice import Layers, listed, matches
-from imlp.nn.pairs import of_layer, pairs, prior_numbers, unwrapped
+from imlp.nn.pairs import Pair, of_layer, pairs, prior_numbers, unwrapped
 from imlp.nn.weights import current, is_computed, tie_of, ties
 
 Alphas = dict[str, float | str | Callable[[int], float | None]]  # of each layer that has one
@@ -117,10 +117,9 @@ class Interpolation:
         groups = ties(self._given[0])
         for name, (dense, own) in self.pairs.items():
             with of_layer(name):
-                for part in ("weight", "bias"):
-                    if is_computed(dense, part):
-                        problem = f"the {part} of the dense layer is made of other parameters, which cannot be mixed"
-                        raise ModuleError(problem, "parametrise the prior instead, or remove the parametrization")
+                if part := _made(self.pairs[name]):
+                    problem = f"the {part} of the dense layer is made of other parameters, which cannot be mixed"
+                    raise ModuleError(problem, "parametrise the prior instead, or remove the parametrization")
                 if tied := tie_of(name, groups):
                     problem = f"its numbers are shared: they are {' and '.join(tied)}"
                     raise ModuleError(problem, "give each its own, or they would be mixed twice")
@@ -172,8 +171,8 @@ class Interpolation:
     @torch.no_grad()
     def _mix(self) -> None:
         now = pairs(*self._given)
-        if now != self.pairs:
-            names = [name for name in {**self.pairs, **now} if self.pairs.get(name) != now.get(name)]
+        names = [name for name in {**self.pairs, **now} if self.pairs.get(name) != now.get(name) or _made(now[name])]
+        if names:
             raise ModuleError(f"replaced since the knob was made: {', '.join(names)}", "make a new knob")
         alphas, sharing = self.alphas, self._now(self._sharing or {})
         for name in dict.fromkeys((*alphas, *sharing)):
@@ -298,6 +297,11 @@ class Interpolation:
             problem = f"alpha {schedule} depends on how long the training is"
             raise AlphaError(problem, "give steps=: how often step() will be called")
         return schedule.numbers[0] if schedule.kind == "constant" else str(schedule)
+
+
+def _made(pair: Pair) -> str:
+    """What of a dense layer is made of other parameters, if anything."""
+    return next((part for part in ("weight", "bias") if is_computed(pair.dense, part)), "")
 
 
 def _mixing(coupling: AnyCoupling) -> Mixing:

@@ -616,6 +616,7 @@ def test_the_nearest_prior_of_computed_weights(computed):
 @pytest.mark.parametrize("computed", [name for name in COMPUTED if name != "prune the bias"])
 def test_a_computed_weight_of_the_dense_layer_is_refused_by_the_knob_and_measured(computed):
     model, prior = pair()
+    earlier = Interpolation(model, prior, 1)
     COMPUTED[computed](model[2])
     with torch.no_grad():  # as an optimizer does; what was computed before is stale now
         for parameter in model[2].parameters():
@@ -625,6 +626,8 @@ def test_a_computed_weight_of_the_dense_layer_is_refused_by_the_knob_and_measure
                 lambda: Interpolation(model, None, 1, coupling="self")):  # fmt: skip
         with pytest.raises(ModuleError, match="layer 2: the weight of the dense layer is made of other parameters"):
             use()
+    with pytest.raises(ModuleError, match="replaced since the knob was made: 2; make a new knob"):
+        earlier.step()
     meter = imlp.nn.bias_meter(model)["2"]
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, state[name]), name
