@@ -71,6 +71,12 @@ def test_its_examples_run(page, tmp_path, monkeypatch):
     shutil.rmtree(tmp_path / "runs", ignore_errors=True)  # checkpoints are large, and pytest keeps the folder
 
 
+def test_the_page_on_own_models_opens_with_the_five_lines_that_most_people_need():
+    first = lines(blocks(ROOT / "docs/own-model.md")[0]["code"])
+    assert len(first) == 5
+    assert [f"{name}(" in " ".join(first) for name in ("imlp.nn.densify", "imlp.nn.Interpolation")] == [True, True]
+
+
 def run(line: str) -> None:
     words = shlex.split(line, comments=True)
     assert not problem(words)

@@ -1,20 +1,22 @@
 """`build-prior`: the dense form of one structured layer, printed, saved and drawn."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import numpy as np
 import typer
 from scipy import sparse
 
-from imlp import init, kinds, reference
+from imlp import checks, init, kinds, reference
+from imlp.backend import backend as get_backend
 from imlp.commands.console import PICTURES, Force, check_suffix, in_panel, print_facts, print_json, sizes, watched
 from imlp.commands.console import out as console
-from imlp.errors import FileError, SpecError
+from imlp.errors import FileError, SpecError, did_you_mean
 from imlp.files import check_new, open_regular, reason, shown, write_whole
 from imlp.spec import Spec, Window
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 MOST_ENTRIES = 100_000_000  # non-zeros; building them takes some 50 bytes each
 LONGEST_KERNEL = 100_000  # pixels along one side
+WEIGHTS = (".npy", ".pt", ".safetensors")
 LARGEST_DENSE = 4 * 2**30  # bytes; a larger full matrix is refused without trying
 
 
@@ -73,7 +76,10 @@ def build_prior(
     seed: Annotated[int, typer.Option(help="Draws the weight.", min=0)] = 0,
     weights: Annotated[
         Path | None,
-        typer.Option(help="Take the small layer's weight from this file (.npy).", show_default=False),
+        typer.Option(
+            help="Take the small layer's weight from this file: .npy, .pt or .safetensors (of several, FILE:NAME).",
+            show_default=False,
+        ),
     ] = None,
     out: Annotated[
         Path | None, _result("Write the matrix: .npz for scipy.sparse.load_npz, .npy for a full array.")
@@ -189,22 +195,43 @@ def _weight(spec: Spec, file: Path | None, seed: int) -> tuple[np.ndarray | None
     if file is None:
         weight = init.prior_weight(spec, rng=np.random.default_rng([seed, 0]))
         return weight, "none (a permutation)" if weight is None else f"seed {seed}"
-    from imlp.data import store  # what reads pictures and downloads takes a tenth of a second to import
-
-    check_suffix(file, ".npy")
-    remedy = "save the weight with numpy.save, as a plain array of numbers"
+    path, _, name = (str(file), "", "") if file.suffix in WEIGHTS else str(file).rpartition(":")
+    check_suffix(Path(path or file), *WEIGHTS)
+    if not path.endswith(".npy"):
+        get_backend("accel")  # it names what is missing
+    remedy = "save the weight as a plain array of numbers"
     try:
-        with open_regular(file) as stream:
-            store.check_header(stream, os.fstat(stream.fileno()).st_size)
-            stream.seek(0)
-            weight = np.lib.format.read_array(stream, allow_pickle=False)
+        with open_regular(path) as stream:
+            arrays = _arrays(stream, path)
     except OSError as error:
-        raise FileError(f"cannot read {shown(file)}: {reason(error)}", remedy) from error
-    except Exception as error:  # whatever NumPy raises
-        raise FileError(f"cannot read {file}: not a plain .npy array ({reason(error)})", remedy) from error
-    if weight.dtype.kind not in "biuf" or not np.isfinite(weight).all():
-        raise FileError(f"{file} does not hold an array of finite real numbers", remedy)
-    return weight.astype(np.float64), str(file)
+        raise FileError(f"cannot read {shown(path)}: {reason(error)}", remedy) from error
+    except Exception as error:  # whatever the readers of the three formats raise
+        raise FileError(f"cannot read {path}: not a plain array ({reason(error)})", remedy) from error
+    name = next(iter(arrays)) if len(arrays) == 1 and not name else name
+    if name not in arrays:
+        remedy = f"{did_you_mean(name, arrays)}write {path}:NAME; there are {', '.join(map(str, arrays))}"
+        raise FileError(f"{path} has no array {name!r}" if name else f"{path} has {len(arrays)} arrays", remedy)
+    weight = checks.numbers(arrays[name], f"the weight in {path}")
+    if not np.isfinite(weight).all():
+        raise FileError(f"{path} does not hold an array of finite real numbers", remedy)
+    return weight, str(file)
+
+
+def _arrays(stream: BinaryIO, path: str) -> Mapping[str, Any]:
+    """The arrays of a file by name, "" for the only one; no program in a file is run."""
+    if path.endswith(".npy"):
+        from imlp.data import store  # what reads pictures and downloads takes a tenth of a second to import
+
+        store.check_header(stream, os.fstat(stream.fileno()).st_size)
+        stream.seek(0)
+        return {"": np.lib.format.read_array(stream, allow_pickle=False)}
+    import safetensors.torch
+    import torch
+
+    if path.endswith(".safetensors"):
+        return safetensors.torch.load(stream.read())
+    found = torch.load(stream, "cpu", weights_only=True)
+    return found if isinstance(found, Mapping) else {"": found}
 
 
 def _print_derivation(found: "Derivation", spec: Spec, equation: str, number: float) -> None:

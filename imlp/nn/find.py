@@ -28,7 +28,7 @@ from imlp.nn.weights import current, tie_of, ties
 from imlp.spec import Shape, Spec
 
 NEVER_CALLED = "never called in the forward pass"
-WRAPPERS = {"DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule"}
+WRAPPERS = {"DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule", "OptimizedModule"}
 LARGEST_RESULT = 100  # times the input: what a module that needs numbers is expected to hold at a time
 
 
@@ -224,7 +224,7 @@ def _found(
     one_more = windows * (batch + 1)
     expected = [((one_more, *x[1:]), (one_more, *y[1:]))]
     if x[0] != windows * batch or y[0] != x[0] or len(x) != len(y) or of_one_more != expected:
-        raise refusal(name, "the first axis of its input", f", {x}, is not the batch of {batch}")
+        raise refusal(name, "the first axis of its input is not the batch", f" of {batch}: {x}")
     try:
         spec = spec_of(own, x[1:])
     except ModuleError as error:

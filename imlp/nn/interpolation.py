@@ -19,7 +19,7 @@ from imlp.couplings.schedule import parse
 from imlp.errors import AlphaError, ConfigError, ImlpError, ModuleError
 from imlp.model.mixing import move_part
 from imlp.nn.choice import Layers, listed, matches
-from imlp.nn.pairs import of_layer, pairs, prior_numbers, unwrapped
+from imlp.nn.pairs import Pair, of_layer, pairs, prior_numbers, unwrapped
 from imlp.nn.weights import current, is_computed, tie_of, ties
 
 Alphas = dict[str, float | str | Callable[[int], float | None]]  # of each layer that has one
@@ -117,10 +117,9 @@ class Interpolation:
         groups = ties(self._given[0])
         for name, (dense, own) in self.pairs.items():
             with of_layer(name):
-                for part in ("weight", "bias"):
-                    if is_computed(dense, part):
-                        problem = f"the {part} of the dense layer is made of other parameters, which cannot be mixed"
-                        raise ModuleError(problem, "parametrise the prior instead, or remove the parametrization")
+                if part := _made(self.pairs[name]):
+                    problem = f"the {part} of the dense layer is made of other parameters, which cannot be mixed"
+                    raise ModuleError(problem, "parametrise the prior instead, or remove the parametrization")
                 if tied := tie_of(name, groups):
                     problem = f"its numbers are shared: they are {' and '.join(tied)}"
                     raise ModuleError(problem, "give each its own, or they would be mixed twice")
@@ -152,10 +151,17 @@ class Interpolation:
             optimizer = inner
         if not isinstance(optimizer, Optimizer):
             raise ModuleError(f"attach was given {optimizer!r:.60}", "give a torch.optim.Optimizer")
+        if not getattr(type(optimizer).step, "hooked", False):  # its class never called that of torch.optim.Optimizer
+            remedy = "call knob.step() after each of its steps"
+            raise ModuleError(f"{type(optimizer).__name__} does not call the hooks of its steps", remedy)
         if self._handle is not None:
             self._handle.remove()
-        self._handle = optimizer.register_step_post_hook(self._after)
+        self._handle = optimizer.register_step_post_hook(torch.compiler.disable(self._after))
         return self._handle
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy is not attached."""
+        return vars(self) | {"_handle": None}
 
     def _after(self, optimizer: Any, *_: Any) -> None:
         skipped = getattr(optimizer, "found_inf", None)  # by a GradScaler for a fused optimizer, which steps by itself
@@ -165,8 +171,8 @@ class Interpolation:
     @torch.no_grad()
     def _mix(self) -> None:
         now = pairs(*self._given)
-        if now != self.pairs:
-            names = [name for name in {**self.pairs, **now} if self.pairs.get(name) != now.get(name)]
+        names = [name for name in {**self.pairs, **now} if self.pairs.get(name) != now.get(name) or _made(now[name])]
+        if names:
             raise ModuleError(f"replaced since the knob was made: {', '.join(names)}", "make a new knob")
         alphas, sharing = self.alphas, self._now(self._sharing or {})
         for name in dict.fromkeys((*alphas, *sharing)):
@@ -224,6 +230,8 @@ class Interpolation:
     def state_dict(self) -> dict[str, Any]:
         """The state needed to resume. An alpha that is a function is None here: give it again."""
         return {
+            "coupling": self.coupling.name,
+            "biases": self.biases,
             "calls": self.calls,
             "every": self.every,
             "steps": self.steps,
@@ -237,6 +245,10 @@ class Interpolation:
         """Continue from this state, with its alphas; a state that is refused changes nothing."""
         before = vars(self).copy()
         try:
+            for name, own in (("coupling", self.coupling.name), ("biases", self.biases)):
+                if state[name] != own:
+                    problem = f"the state is that of a knob with {name}={state[name]!r}, and this one has {own!r}"
+                    raise ModuleError(problem, "make it as that one was made")
             self.calls, self.every = _count("calls", state["calls"], least=0), _count("every", state["every"])
             self.steps = None if state["steps"] is None else _count("steps", state["steps"])
             self.alpha = _restored(state["alpha"], self._alphas)
@@ -285,6 +297,11 @@ class Interpolation:
             problem = f"alpha {schedule} depends on how long the training is"
             raise AlphaError(problem, "give steps=: how often step() will be called")
         return schedule.numbers[0] if schedule.kind == "constant" else str(schedule)
+
+
+def _made(pair: Pair) -> str:
+    """What of a dense layer is made of other parameters, if anything."""
+    return next((part for part in ("weight", "bias") if is_computed(pair.dense, part)), "")
 
 
 def _mixing(coupling: AnyCoupling) -> Mixing:

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import needs
 from scipy import sparse
 from typer.testing import CliRunner
 
 from imlp import reference
 from imlp.cli import app
 from imlp.kinds import KINDS, make
-from imlp.spec import Conv
+from imlp.spec import Conv, Shared
 
 ROOT = Path(__file__).parents[2]
 
@@ -88,7 +89,32 @@ def test_weights_from_a_file(tmp_path):
     result = run("--kind", "shared", *shape, "--weights", tmp_path / "w.npy", "--out", tmp_path / "m.npy")
     assert result.exit_code == 0, result.output
     np.testing.assert_array_equal(np.load(tmp_path / "m.npy"), np.kron(np.eye(2), weight))
-    check_refusal(run("--kind", "shared", *shape, "--weights", tmp_path / "w.pt"), "use .npy")
+    check_refusal(run("--kind", "shared", *shape, "--weights", tmp_path / "w.bin"), "use .npy or .pt or .safetensors")
+
+
+@pytest.mark.parametrize("file", ["w.pt", "w.safetensors", "all.safetensors:b", "all.pt:b"])
+def test_weights_from_torch_and_safetensors(file, tmp_path):
+    needs("accel")
+    import safetensors.torch
+    import torch
+
+    weight = torch.nn.Parameter(torch.randn(2, 3, dtype=torch.bfloat16))
+    arrays = {"a": torch.zeros(2, 3), "b": weight}
+    torch.save(weight, tmp_path / "w.pt")
+    torch.save(arrays, tmp_path / "all.pt")
+    safetensors.torch.save_file({"w": weight.detach()}, tmp_path / "w.safetensors")
+    safetensors.torch.save_file({name: own.detach() for name, own in arrays.items()}, tmp_path / "all.safetensors")
+    shape = ("--kind", "shared", "--rows", 2, "--in-features", 3, "--out-features", 2)
+    result = run(*shape, "--weights", tmp_path / file, "--out", tmp_path / "m.npy")
+    assert result.exit_code == 0, result.output
+    matrix = np.load(tmp_path / "m.npy")
+    np.testing.assert_array_equal(matrix, np.kron(np.eye(2), weight.detach().double().numpy()))
+    np.testing.assert_array_equal(matrix, reference.matrix(Shared(2, 3, 2), weight, layout="dense"))
+    check_refusal(run(*shape, "--weights", tmp_path / "all.pt:bb"), "no array 'bb'; did you mean 'b'? write")
+    check_refusal(run(*shape, "--weights", tmp_path / "all.safetensors"), "has 2 arrays; write")
+    torch.save(Harmful(tmp_path / "harm"), tmp_path / "w.pt")
+    check_refusal(run(*shape, "--weights", tmp_path / "w.pt"), "not a plain array")
+    assert not (tmp_path / "harm").exists()
 
 
 @pytest.mark.parametrize("entry", [None, "0,0", "7"])
@@ -137,12 +163,12 @@ def bad_files(folder: Path) -> dict[str, Path]:
     ("name", "message"),
     [
         ("shape", "must have shape (1, 3, 3, 3)"),
-        ("object", "not a plain .npy array"),
+        ("object", "not a plain array"),
         ("nan", "finite real numbers"),
-        ("text", "finite real numbers"),
-        ("noise", "not a plain .npy array"),
-        ("empty", "not a plain .npy array"),
-        ("archive", "not a plain .npy array"),
+        ("text", "text.npy is of <U1; give real numbers"),
+        ("noise", "not a plain array"),
+        ("empty", "not a plain array"),
+        ("archive", "not a plain array"),
         ("missing", "No such file"),
     ],
 )

@@ -156,7 +156,7 @@ class TokensFirst(nn.Module):
 
 @pytest.mark.parametrize("given", [(2, 4), torch.randn(3, 3, 4)], ids=["shape", "batch"])
 def test_as_many_tokens_as_examples_are_not_taken_for_the_batch(given):
-    with pytest.raises(ModuleError, match="mix has no dense form: the first axis of its input"):
+    with pytest.raises(ModuleError, match="mix has no dense form: the first axis of its input is not the batch"):
         imlp.nn.densify(TokensFirst(), given)
 
 
@@ -247,6 +247,11 @@ def test_modules_that_are_spread_over_processes_are_refused(tmp_path):
                 imlp.nn.densify(module, IMAGE)
     finally:
         torch.distributed.destroy_process_group()
+
+
+def test_a_compiled_module_is_refused():
+    with pytest.raises(ModuleError, match=r"the module is wrapped in OptimizedModule.*; densify the module inside"):
+        imlp.nn.densify(torch.compile(Net()), IMAGE)
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def the_same(layer, image):
 @st.composite
 def layers(draw):
     n = draw(st.integers(1, 3))
-    transposed = n < 3 and draw(st.booleans())
+    transposed = draw(st.booleans())
     mode = "zeros" if transposed else draw(st.sampled_from(["zeros", "circular", "reflect", "replicate"]))
     sizes = [draw(st.integers(2, (8, 5, 4)[n - 1])) for _ in range(n)]
     groups = draw(st.integers(1, 2))

@@ -211,10 +211,14 @@ def test_every_layers_biases_and_resuming():
         assert torch.equal(model[0].weight, W) == (n < 3)
     assert torch.equal(model[0].bias, b)
     assert torch.equal(model[2].weight, other)
-    fresh = Interpolation(model, prior, 0.5, every=3)
+    fresh = Interpolation(model, prior, 0.5, every=3, biases=False)
     fresh.load_state_dict(knob.state_dict())
     assert fresh.state_dict() == knob.state_dict()
     assert fresh.state_dict()["calls"] == 4
+    others = {"biases=False, and this one has True": {}, "'interpolate', .* has 'add'": {"coupling": "add"}}
+    for match, options in others.items():
+        with pytest.raises(ModuleError, match=match):
+            Interpolation(model, prior, 0.5, **options).load_state_dict(knob.state_dict())
     at = model[0].weight.detach().clone()
     fresh.step()
     assert torch.equal(model[0].weight, at)
@@ -309,6 +313,39 @@ def test_an_attached_knob_mixes_once_per_step_of_the_later_optimizer(fused):
     assert knob.calls == 3
     with pytest.raises(ModuleError, match=r"attach was given 'adam'; give a torch.optim.Optimizer"):
         knob.attach("adam")
+
+
+def test_a_compiled_step_of_the_optimizer_mixes():
+    trained = []
+    for compiled in (False, True):
+        model, prior = pair()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        knob = Interpolation(model, prior, 0.1)
+        knob.attach(optimizer)
+        step = torch.compile(optimizer.step, backend="eager") if compiled else optimizer.step
+        for n in range(3):
+            optimizer.zero_grad()
+            model(torch.full((2, 2, 6, 6), 0.1 * n, dtype=torch.float64)).square().sum().backward()
+            step()
+        assert knob.calls == 3
+        trained.append(model[0].weight)
+    torch.testing.assert_close(*trained, rtol=0, atol=1e-12)
+
+
+def test_an_optimizer_that_never_calls_its_hooks_is_refused():
+    """Such as Lookahead of timm, which does not call the initialisation of its class."""
+
+    class Around(torch.optim.Optimizer):
+        def __init__(self, inner):
+            self._optimizer_step_post_hooks, self._inner = {}, inner
+
+        def step(self, closure=None):
+            return self._inner.step(closure)
+
+    model, prior = pair()
+    optimizer = Around(torch.optim.SGD(model.parameters(), lr=0.1))
+    with pytest.raises(ModuleError, match=r"Around does not call the hooks of its steps; call knob.step\(\) after"):
+        Interpolation(model, prior, 0.5).attach(optimizer)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
@@ -579,6 +616,7 @@ def test_the_nearest_prior_of_computed_weights(computed):
 @pytest.mark.parametrize("computed", [name for name in COMPUTED if name != "prune the bias"])
 def test_a_computed_weight_of_the_dense_layer_is_refused_by_the_knob_and_measured(computed):
     model, prior = pair()
+    earlier = Interpolation(model, prior, 1)
     COMPUTED[computed](model[2])
     with torch.no_grad():  # as an optimizer does; what was computed before is stale now
         for parameter in model[2].parameters():
@@ -588,6 +626,8 @@ def test_a_computed_weight_of_the_dense_layer_is_refused_by_the_knob_and_measure
                 lambda: Interpolation(model, None, 1, coupling="self")):  # fmt: skip
         with pytest.raises(ModuleError, match="layer 2: the weight of the dense layer is made of other parameters"):
             use()
+    with pytest.raises(ModuleError, match="replaced since the knob was made: 2; make a new knob"):
+        earlier.step()
     meter = imlp.nn.bias_meter(model)["2"]
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, state[name]), name
@@ -698,7 +738,7 @@ def test_what_the_knob_is_given_is_checked():
     wrong_entries = ({"calls": -5}, {"calls": 2.5}, {"calls": "3"}, {"calls": None}, {"every": 0}, {"steps": "3"},
                      {"alpha": {"7": 0.5}}, {"alpha": 2}, {"alpha": {"0": None}}, {"remainders": {"9.weight": 0}},
                      {"remainders": {"0.weight": torch.zeros(3)}}, {"last_alpha": 3},
-                     {"alpha_sharing": 0.5})  # fmt: skip
+                     {"alpha_sharing": 0.5}, {"coupling": "self"}, {"biases": False})  # fmt: skip
     for state in ({}, None, [], 3, {"step": 3}, *(good | wrong for wrong in wrong_entries)):
         with pytest.raises((ModuleError, AlphaError)):
             knob.load_state_dict(state)

@@ -4,10 +4,15 @@ import os
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+import torch
 from conftest import needs
+from torch import nn
+
+import imlp.nn
 
 needs("accel")
 
@@ -37,6 +42,29 @@ def test_the_page_of_models(package, model, layers, tmp_path):
     assert 0 < float(gradients) < 1.5e-5
     assert f"- `{model}`" in out.read_text() or not int(left)
     assert bool(int(left)) == ("too large" in why)
+
+
+def test_only_a_dense_form_that_is_right_counts(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    row = import_module("models").Row
+    assert row("tv", "one", 32, refusals=1, error=2e-6, of_gradients=1.5e-5).is_right
+    for wrong in ({"refusals": 2}, {"error": 0.1}, {"error": float("nan")}, {"of_gradients": 0.1}, {"problem": "any"}):
+        assert not row("tv", "one", 32, **wrong).is_right
+
+
+def test_gradients_of_models_that_return_lists(monkeypatch):
+    class Detector(nn.Sequential):
+        def forward(self, x):
+            y = super().forward(x)
+            return [{"labels": y.argmax(1), "boxes": own} for own in y]
+
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    prior, images = Detector(nn.Conv2d(2, 3, 3)), torch.randn(2, 2, 5, 5)
+    between = import_module("models").between_gradients
+    dense = imlp.nn.densify(prior, (2, 5, 5))
+    assert between(dense, prior, images) < 1e-5
+    dense[0].weight.data[0, 0] += 1
+    assert between(dense, prior, images) > 1e-3
 
 
 def test_the_page_names_every_model_of_the_list():
