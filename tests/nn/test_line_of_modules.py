@@ -28,6 +28,18 @@ def test_the_best_order_of_all():
     assert tuple(found["h"]) == best
 
 
+def test_orders_are_those_of_a_public_implementation():
+    """What `rebasin` 0.0.47 finds for two MLPs without biases. It counts every layer but the last one twice."""
+
+    def network(*factors):
+        shapes = zip(factors, [(8, 6), (4, 8)], strict=True)
+        return [np.sin(k * np.arange(1, 1 + n * m) ** 2.0).reshape(n, m) for k, (n, m) in shapes]
+
+    first, second = map(Compared, network(0.7, 1.3), network(2.1, 0.9), [("h", None), (None, "h")])
+    assert matched([first, first, second])["h"].tolist() == [1, 5, 3, 0, 7, 4, 2, 6]
+    assert matched([first, second])["h"].tolist() == [5, 1, 3, 0, 7, 4, 2, 6]
+
+
 def pair(seed=0):
     torch.manual_seed(seed)
     layers = nn.Conv2d(1, 2, 3, padding=1), nn.LayerNorm((2, 4, 4)), nn.GELU(), nn.Conv2d(2, 3, 2, stride=2), nn.ReLU()

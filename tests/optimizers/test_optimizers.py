@@ -188,7 +188,7 @@ def test_a_lane_does_not_depend_on_the_others(backend, tmp_path):
 
 
 def test_a_run_grows_longer_only_if_its_learning_rates_stay(tmp_path):
-    settings = {"lanes": tiny.lanes("rate:20"), "keep_moments": True}
+    settings = {"lanes": tiny.lanes("rate:20"), "keep_moments": True, "shift": "epoch"}
     tiny.run(tmp_path / "a", schedule="step:0.1:1", **settings)
     tiny.run(tmp_path / "a", schedule="step:0.1:1", epochs=4, resume=True, **settings)
     tiny.run(tmp_path / "whole", schedule="step:0.1:1", epochs=4, **settings)

@@ -70,7 +70,15 @@ VALLEY = {"valley-position", "valley-annealed", "valley-optimizer", "valley-alig
 
 def test_all_experiments_are_there():
     names = {"table1-cnn", "table1-mixer", "figure2-cnn", "figure2-mixer", "decay", "first-layer", "augmentation"}
-    own = {"ways", "valley-without-a-prior", "locality-or-sharing", "relaxation", "moments"}
+    own = {
+        "ways",
+        "valley-without-a-prior",
+        "locality-or-sharing",
+        "relaxation",
+        "moments",
+        "valley-aligned",
+        "function",
+    }
     assert {*names, *own, *VALLEY, "injection", "baselines"} == set(experiments.names())
 
 
