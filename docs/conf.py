@@ -36,6 +36,7 @@ pygments_dark_style = "monokai"
 
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
+autodoc_inherit_docstrings = False  # torch's own text for `forward` says nothing of ours
 autodoc_type_aliases = {"Array": "Array"}
 autodoc_default_options = {"exclude-members": "__init__, __new__"}
 # What other packages document, and our own short names of types.
@@ -73,7 +74,9 @@ def _render(notebook: Path, folder: Path) -> None:
                 parts.append(f"![drawn by the code above]({name})")
             else:
                 parts.append(f"```text\n{''.join(output.get('text') or output['data']['text/plain'])}\n```")
-    (folder / f"{notebook.stem}.md").write_text("\n\n".join(parts))
+    text = "\n\n".join(parts).replace("](../docs/", "](../")
+    text = re.sub(r"\[([^]]+)\]\(\.\./(results/[^)]+)\)", r"\1 (`\2`)", text)  # not one of these pages
+    (folder / f"{notebook.stem}.md").write_text(text)
 
 
 def _inline_math(writer: Any, node: nodes.math) -> None:
