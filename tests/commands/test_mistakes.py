@@ -364,7 +364,7 @@ def test_nobody_waits_for_a_pipe(trained, tmp_path):
         ["train", "--data", tmp_path / "pipe.tar.gz"], ["data", "list", tmp_path / "pipe.npz"],
     ):  # fmt: skip
         refused("it is not a regular file", *arguments)
-    refused("there is no file", "build-prior", "--kind", f"{tmp_path / 'pipe.py'}:f")
+    refused("it is not a regular file", "build-prior", "--kind", f"{tmp_path / 'pipe.py'}:f")
     for name in ("config.toml", "metrics.jsonl", "times.jsonl", "result.json", "env.json"):
         folder = tmp_path / name.partition(".")[0]
         shutil.copytree(trained, folder)
