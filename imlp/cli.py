@@ -113,6 +113,9 @@ def _check_environment() -> None:
     epoch = os.environ.get("SOURCE_DATE_EPOCH", "0")
     if not re.fullmatch("[0-9]{1,11}", epoch):
         raise ConfigError(f"SOURCE_DATE_EPOCH is {epoch!r:.40}", "give seconds since 1970, or unset it")
+    settings = Path(os.environ.get("MATPLOTLIBRC", ""))
+    if settings.exists() and not (settings.is_file() or settings.is_dir()):  # it would wait for a pipe
+        raise ConfigError(f"MATPLOTLIBRC is {shown(settings)}", "name a regular file or a folder, or unset it")
 
 
 app = typer.Typer(

@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any
 
 from imlp.errors import ImlpError, OutsideError, did_you_mean
-from imlp.files import check_path, reason, shown
+from imlp.files import check_path, read_bytes, reason, shown
 
 _texts: dict[str, str] = {}  # of files that are on another machine, by the place that names them
 _named: "dict[tuple[str, str], Outside]" = {}  # what has been named in this process, by digest and name
@@ -167,12 +167,12 @@ def _read(place: str) -> str:
     if place in _texts:
         return _texts[place]
     path = check_path(place)
-    if not path.is_file():
+    if not path.exists():
         beside = [str(other) for other in path.parent.glob("*.py")]
         remedy = f"{did_you_mean(str(path), beside)}name a Python file: FILE.py:NAME"
         raise OutsideError(f"there is no file {shown(path)}", remedy)
     try:
-        return decode_source(path.read_bytes())
+        return decode_source(read_bytes(path))
     except (OSError, SyntaxError, ValueError) as error:
         raise OutsideError(f"cannot read {shown(path)}: {reason(error)}", "name a Python file in UTF-8") from error
 

@@ -215,6 +215,18 @@ def test_a_misspelt_kind_or_option_is_told_the_nearest_one():
         kinds.make("patchify", kernel=2)
 
 
-def test_a_switch_is_true_or_false():
-    with pytest.raises(SpecError, match="learned_norm is 7"):
-        networks.make("cnn", learned_norm=7)
+@pytest.mark.parametrize(
+    ("network", "options", "match"),
+    [
+        ("cnn", {"learned_norm": 7}, "learned_norm is 7; give true or false"),
+        ("mlp2", {"depth": True}, "depth is True; it is neither true nor false"),
+        ("mixer", {"interpolated": False}, "interpolated is False; it is neither"),
+        ("mlp1", {"depth": -1}, "depth is -1; give a whole number of at least 1"),
+        ("mlp2", {"depth": 0}, "depth is 0; give a whole number of at least 1"),
+        ("mlp1", {"depth": 5}, "depth is 5, but there are 6 strides"),
+        ("cnn", {"interpolated": ["conv1", "conv1"]}, "layer conv1 is named twice"),
+    ],
+)
+def test_an_option_that_would_be_ignored_or_taken_for_another_value_is_refused(network, options, match):
+    with pytest.raises(SpecError, match=match):
+        networks.make(network, **options)

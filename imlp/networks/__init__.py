@@ -54,8 +54,12 @@ def make(name: str, **options: Any) -> Network:
     parameters = signature(build).parameters
     for option, value in options.items():
         known(option, parameters, f"option of {name}")
-        if isinstance(parameters[option].default, bool) and not isinstance(value, bool):
-            raise SpecError(f"{option} is {value!r:.40}", "give true or false")
+        kinds = type(parameters[option].default), type(value)
+        if bool in kinds and kinds != (bool, bool):
+            remedy = "give true or false" if kinds[0] is bool else "it is neither true nor false; give it a value"
+            raise SpecError(f"{option} is {value!r:.40}", remedy)
+        if kinds == (int, int) and value < 1:
+            raise SpecError(f"{option} is {value}", "give a whole number of at least 1")
     return build(**options)
 
 

@@ -214,6 +214,9 @@ def check_layers(network: Network, names: Iterable[str]) -> tuple[str, ...]:
     """`names`, each of which must be a layer that the prior has too."""
     if isinstance(names, str):
         raise SpecError(f"layers is the string {names!r}", "give a list of names")
+    names = tuple(names)
+    if twice := [name for n, name in enumerate(names) if name in names[:n]]:
+        raise SpecError(f"layer {twice[0]} is named twice", "name each layer once")
     own = {layer.name for layer in network.layers}  # not the head
     with_prior = [leaf.name for leaf in walk(network.operations(dense=False)) if leaf.name in own]
     return tuple(known(name, with_prior, f"layer of {network.name} with a prior") for name in names)

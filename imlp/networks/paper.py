@@ -90,6 +90,8 @@ def mlp1(
     hidden layer, in the prior too.
     """
     layers = convolutions(as_image(image), width, strides, kernel)
+    if depth < len(layers):
+        raise SpecError(f"depth is {depth}, but there are {len(layers)} strides", "give at most one stride per layer")
     numbers = range(len(layers) + 1, depth + 1)
     upper = [Layer(f"dense{n}", Shared(1, width, width), "dense", interpolated=False) for n in numbers]
     body = [*_with_norm_and_gelu(layers, learned_norm), DenseOnly(tuple(_with_norm_and_gelu(upper, learned_norm)))]

@@ -264,6 +264,8 @@ def _refuse_hooks(name: str, own: nn.Module) -> None:
         if not all(isinstance(hook, makers) for hook in getattr(own, kind).values()):
             what = kind.strip("_").replace("_", " ").removesuffix("s")
             raise refusal(name, f"it has a {what}", remedy="remove the hook and add it to the dense layer, or ")
+    if any(p._backward_hooks or p._post_accumulate_grad_hooks for p in own.parameters()):
+        raise refusal(name, "a number of it has a hook", remedy="remove the hook and add it to the dense layer, or ")
 
 
 def _refuse_lazy(module: nn.Module) -> None:

@@ -395,16 +395,17 @@ def check_claim(claim: Mapping[str, Any], arms: Collection[str], budgets: Collec
     names = [parameter.name for parameter in parameters]
     for name, value in settings.items():
         typed(hints[known(name, names, f"setting of the claim {kind}")], value, name)
+        if value == []:
+            raise ConfigError(f"{name} of the claim {text!r:.60} is empty", "name at least one")
+        if name == "shared" and not 0 <= value <= 1:
+            raise ConfigError(f"shared is {value!r:.60}", "give a share from 0 to 1")
         if name in ("arm", "larger", "smaller"):
             known(value, arms, "arm")
         elif name == "arms":
             for arm in value:
                 known(arm, arms, "arm")
         elif name in NAMING:
-            models = value if isinstance(value, list) else [value]
-            if not models:
-                raise ConfigError(f"{name} of the claim {text!r:.60} is empty", "name at least one model")
-            for model in models:
+            for model in value if isinstance(value, list) else [value]:
                 from_mapping(Lane, with_epochs(_lane_of(model), 100))
                 known(model.get("arm", "" if name != "lanes" else settings.get("arm")), arms, "arm")
     for parameter in parameters:

@@ -346,6 +346,10 @@ def test_variables_of_the_environment_that_other_packages_stop_at(tmp_path):
     done = as_a_program(*given, SOURCE_DATE_EPOCH="x")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "SOURCE_DATE_EPOCH is 'x'" in done.stderr
+    os.mkfifo(tmp_path / "pipe")
+    done = as_a_program(*given, MATPLOTLIBRC=str(tmp_path / "pipe"))
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "MATPLOTLIBRC is" in done.stderr
     done = as_a_program(*given, MPLBACKEND="zzz")
     assert done.returncode == 0, done.stderr
 
@@ -364,7 +368,7 @@ def test_nobody_waits_for_a_pipe(trained, tmp_path):
         ["train", "--data", tmp_path / "pipe.tar.gz"], ["data", "list", tmp_path / "pipe.npz"],
     ):  # fmt: skip
         refused("it is not a regular file", *arguments)
-    refused("there is no file", "build-prior", "--kind", f"{tmp_path / 'pipe.py'}:f")
+    refused("it is not a regular file", "build-prior", "--kind", f"{tmp_path / 'pipe.py'}:f")
     for name in ("config.toml", "metrics.jsonl", "times.jsonl", "result.json", "env.json"):
         folder = tmp_path / name.partition(".")[0]
         shutil.copytree(trained, folder)

@@ -64,6 +64,8 @@ LOST = {
     "conv has no dense form: it has a backward pre hook": add_hook(
         "register_full_backward_pre_hook", lambda m, y: (2 * y[0],)
     ),
+    "conv has no dense form: a number of it has a hook": lambda net: net.conv.weight.register_hook(lambda g: 2 * g),
+    "conv .* number of it has a hook": lambda net: net.conv.bias.register_post_accumulate_grad_hook(torch.zero_),
     "the forward of conv was replaced on the instance": on_the_instance,
     "the forward of conv was replaced .*remove_hook_from_module": as_accelerate_does,
 }

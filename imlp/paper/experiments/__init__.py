@@ -210,13 +210,16 @@ def _check(experiment: Experiment) -> None:
         for plan in experiment.plans(name, to_train=False):
             if not plan.lanes:
                 raise ConfigError(f"the arm {plan.name} has no lane", "give at least one alpha")
+    if not 0 <= (experiment.assumed_std or 0) <= 100:
+        raise ConfigError(f"assumed_std is {experiment.assumed_std!r:.40}", "give per cent, from 0 to 100")
     for row in experiment.paper:
         known(row.get("arm", ""), arms, "arm")
         from_mapping(Lane, typed(dict[str, Any], row.get("lane", {}), "paper.lane"))
         for data in row.keys() - {"arm", "lane"}:
             numbers = typed(float | list[float], row[data], f"paper.{data}")  # type: ignore[arg-type]
-            if numbers == [] or (isinstance(numbers, list) and len(numbers) > 2):
-                raise ConfigError(f"paper.{data} is {row[data]!r:.40}", "give a number, or a number and its deviation")
+            pair = numbers if isinstance(numbers, list) else [numbers]
+            if len(pair) not in (1, 2) or not all(0 <= number <= 100 for number in pair):
+                raise ConfigError(f"paper.{data} is {row[data]!r:.40}", "give per cent, perhaps with the deviation")
     for claim in experiment.claims:
         check_claim(claim, arms, experiment.budgets)
 
