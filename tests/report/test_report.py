@@ -75,8 +75,9 @@ def test_the_table_holds_what_result_json_holds(runs, made):
         assert [float(row["seed 0"]), float(row["seed 1"])] == pytest.approx(values)
         assert row["n"] == "2"
         assert int(row["parameters"]) == results[0]["parameters"]["prior" if prior else "dense"]
-        losses = [result["models"][k]["test_loss"] for result in results]
-        assert float(row["test loss"]) == pytest.approx(sum(losses) / 2)  # as every number of metrics.jsonl
+        for name in ("test_loss", "shift_accuracy", "shift_logits", "shift_conv1"):  # as every number of metrics.jsonl
+            values = [result["models"][k][name] for result in results]
+            assert float(row[name.replace("_", " ")]) == pytest.approx(sum(values) / 2)
     step = rows["I-MLP alpha 0.01, every step"]
     assert (step["alpha"], step["mixed"]) == ("0.01", "every step")
     assert rows["I-MLP alpha decay:0.5:2, every epoch"]["alpha"] == "decay:0.5:2"
