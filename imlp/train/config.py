@@ -218,8 +218,7 @@ class Config:
             problem = f"{self.network} has {network.classes} outputs, but the data have {classes} classes"
             as_many = f"give it as many: --options num_classes={classes}"
             raise ConfigError(problem, as_many if network.is_module else "leave the option out")
-        made: Network = network  # a module answers as a Network does
-        return made
+        return network  # a module answers as a Network does
 
     def _make_module(self, found: Outside, image: tuple[int, int, int] | None, classes: int | None) -> Any:
         get_backend("accel")  # it names what is missing
@@ -283,8 +282,7 @@ def _recorded_lanes(lanes: Iterable[Any]) -> list[Any]:
 def check_seeds(seeds: int) -> int:
     """The number of seeds, if it is a plausible one: every seed is a separate run."""
     if not 1 <= seeds <= MOST_SEEDS:
-        problem = f"seeds is {seeds}" if seeds < 1 else f"there are more than {MOST_SEEDS:,} seeds"
-        raise ConfigError(problem, f"give 1 to {MOST_SEEDS:,}: each seed is a separate run")
+        raise ConfigError(f"seeds is {seeds!s:.40}", f"give 1 to {MOST_SEEDS:,}: each seed is a separate run")
     return seeds
 
 

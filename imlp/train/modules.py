@@ -24,7 +24,7 @@ from imlp.accel.precision import LinearInBfloat16, multiplied_in
 from imlp.couplings import Branch, Branching, prior_weight
 from imlp.errors import ConfigError, ModuleError, known
 from imlp.model import Model, shapes_of
-from imlp.networks import Activation, Layer, Mean, Network, Norm, Operation, Residual
+from imlp.networks import Activation, Layer, Mean, Norm, Operation, Residual
 from imlp.nn.branches import of_parts
 from imlp.nn.compare import verify
 from imlp.nn.densify import replaced
@@ -229,7 +229,7 @@ class ModuleNetwork:
         state = {name: torch.tensor(arrays[name]) for name in skeleton.state_dict()}
         skeleton.load_state_dict(state, assign=True)
         like = next(skeleton.parameters())
-        return nn.Sequential(Standardise(arrays["mean"], arrays["std"], like), skeleton)
+        return nn.Sequential(Standardise(arrays["mean"], arrays["std"], like), skeleton).eval()
 
     def largest_error(self) -> float:
         """The largest difference between a layer of the module and its matrix, relative, in float64, on two images."""
@@ -254,17 +254,11 @@ class Standardise(nn.Module):
         return (x - self.mean) / self.std
 
 
-def trained_module(
-    network: Network, operations: Iterable[Operation], numbers: Mapping[str, np.ndarray], *, dense: bool
-) -> nn.Module:
-    """A network of matrices, with its numbers, as a module of torch's own parts; a PyTorch model as itself.
+def trained_module(operations: Iterable[Operation], numbers: Mapping[str, np.ndarray]) -> nn.Module:
+    """A network of matrices, with its numbers, as a module of torch's own parts.
 
     With `mean` and `std` among the numbers it standardises images first.
     """
-    if network.is_module:
-        own: Any = network
-        module: nn.Module = own.trained(numbers, dense=dense)
-        return module.eval()
     graph, parts = fx.Graph(), dict[str, Any]()
 
     def call(name: str, part: nn.Module, x: Any) -> Any:
