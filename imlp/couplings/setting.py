@@ -93,10 +93,3 @@ def shown(value: Any) -> str:
         case tuple():
             return " ".join(map(shown, value)) or "none"
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def shown_default(f: "dataclasses.Field[Any]") -> str:
-    """The default of a setting as a help text shows it; nothing for one that is empty."""
-    if f.default is None or f.default == ():
-        return ""
-    return ("yes" if f.default else "no") if isinstance(f.default, bool) else f"{f.default}"

@@ -289,11 +289,9 @@ def check_seeds(seeds: int) -> int:
 def read(path: Path) -> dict[str, Any]:
     """The settings of a TOML file, not yet checked."""
     try:
-        content = read_bytes(path)
+        return parse_toml(read_bytes(path))
     except OSError as error:
         raise ConfigError(f"cannot read {shown(path)}: {reason(error)}", "name a TOML file that exists") from error
-    try:
-        return parse_toml(content)
     except ValueError as error:
         raise ConfigError(f"{path} is not TOML: {error}", "see config.toml of any run for an example") from error
 
