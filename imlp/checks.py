@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from imlp.errors import AlphaError, ArrayError, ImlpError, SpecError
+from imlp.errors import AlphaError, ArrayError, ImlpError, SpecError, in_a_line
 from imlp.spec import Chain, Conv, Local, Patchify, Shared, Spec, Transpose
 from imlp.spec.base import check_noun
 
@@ -17,11 +17,7 @@ PACKAGE = frozenset((Conv, Local, Patchify, Shared, Transpose))  # nouns that ne
 
 
 def numbers(given: Any, what: str) -> np.ndarray:
-    """`given` as a float64 array; anything that is not real numbers is refused.
-
-    >>> numbers([[1, 2]], "weight")
-    array([[1., 2.]])
-    """
+    """`given` as a float64 array; anything that is not real numbers is refused."""
     remedy = "give real numbers: an array of floats or whole numbers, or nested lists of equal lengths"
     try:
         if hasattr(given, "detach"):  # a tensor, on any device, that autograd may follow
@@ -29,8 +25,7 @@ def numbers(given: Any, what: str) -> np.ndarray:
             given = given.double() if given.is_floating_point() else given
         array = np.asarray(given)
     except (TypeError, ValueError, RuntimeError) as error:
-        reason = str(error).partition("\n")[0]
-        raise ArrayError(f"{what} cannot be made an array: {reason}", remedy) from error
+        raise ArrayError(f"{what} cannot be made an array: {in_a_line(error)}", remedy) from error
     if array.dtype.kind not in "fiub":
         kind = "None" if given is None else f"of {array.dtype}"
         raise ArrayError(f"{what} is {kind}", remedy)

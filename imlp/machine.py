@@ -17,7 +17,7 @@ import scipy
 import imlp
 from imlp.backend import backend as get_backend
 from imlp.checks import free_memory
-from imlp.errors import BackendError, ConfigError, RunError
+from imlp.errors import BackendError, ConfigError, RunError, in_a_line
 from imlp.networks import Network
 
 # by the flag that Linux has for them, widest first
@@ -43,8 +43,7 @@ def device(backend: str, wanted: str, dtype: str) -> str:
     try:
         torch.zeros(1, dtype=getattr(torch, dtype), device=wanted).cpu()
     except Exception as error:  # each kind of device that is missing fails in its own way
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ConfigError(f"device {wanted!r:.60} does not work: {reason:.200}", "use auto or cpu") from error
+        raise ConfigError(f"device {wanted!r:.60} does not work: {in_a_line(error)}", "use auto or cpu") from error
     return wanted
 
 

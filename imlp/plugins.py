@@ -68,20 +68,12 @@ class Outside:
 
 
 def is_outside(reference: str) -> bool:
-    """Whether a name is one of an object outside: those of the package have no colon.
-
-    >>> is_outside("mine.py:ring"), is_outside("cnn")
-    (True, False)
-    """
+    """Whether a name is one of an object outside: those of the package have no colon."""
     return ":" in reference
 
 
 def without_place(reference: str) -> str:
-    """A name without the file, which may lie anywhere: its text is what counts.
-
-    >>> without_place("mine.py:ring"), without_place("cnn")
-    ('outside:ring', 'cnn')
-    """
+    """A name without the file, which may lie anywhere: its text is what counts."""
     return f"outside:{reference.rpartition(':')[2]}" if is_outside(reference) else reference
 
 

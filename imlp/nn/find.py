@@ -20,10 +20,10 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
 from imlp import checks
-from imlp.errors import ImlpError, ModuleError, known
+from imlp.errors import ImlpError, ModuleError, in_a_line, known
 from imlp.nn.choice import Layers, Refused, RefusedError, choose, listed, refusal
 from imlp.nn.geometry import CONVOLUTIONS, KINDS, plain_class, spec_of
-from imlp.nn.watch import Calls, Watch, copied, in_a_line
+from imlp.nn.watch import Calls, Watch, copied
 from imlp.nn.weights import current, tie_of, ties
 from imlp.spec import Shape, Spec
 

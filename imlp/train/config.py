@@ -244,11 +244,7 @@ class Config:
 
     @property
     def network_name(self) -> str:
-        """The network as a table or a file's name shows it.
-
-        >>> Config(network="torchvision.models:resnet18").network_name
-        'resnet18'
-        """
+        """The network as a table or a file's name shows it, without the place of one from outside."""
         return self.network.rpartition(":")[2]
 
     @property
@@ -297,11 +293,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def with_recipe(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings over those of the recipe that they name, a file beside this one; as they are if they name none.
-
-    >>> with_recipe({"recipe": "paper", "lr": 0.1})["lr"]
-    0.1
-    """
+    """Settings over those of the recipe that they name, a file beside this one; as they are if they name none."""
     own = dict(values)
     if "recipe" not in own:
         return own

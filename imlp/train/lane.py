@@ -189,11 +189,7 @@ class Lane:
 
 
 def split_cadence(text: str) -> tuple[str, str | None]:
-    """`0.01@step` is alpha 0.01 after every step; without `@` the text says nothing of a cadence.
-
-    >>> split_cadence("0.01@step"), split_cadence("0.5")
-    (('0.01', 'step'), ('0.5', None))
-    """
+    """`0.01@step` is alpha 0.01 after every step; without `@` the text says nothing of a cadence."""
     alpha, at, every = text.partition("@")
     return alpha, every if at else None
 
