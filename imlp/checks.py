@@ -3,7 +3,6 @@
 They look only at shapes and numbers, never at an array library.
 """
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -128,16 +127,3 @@ def alphas(alpha: Any, lanes: int | None) -> list[float]:
 def layout_known(layout: str | None) -> None:
     if layout not in (None, "sparse", "dense"):
         raise ArrayError(f"unknown layout {layout!r}", "use sparse or dense")
-
-
-def free_memory(device: str) -> int:
-    """Bytes that a run could have there now, those that this process has reserved included."""
-    if device.startswith("cuda"):
-        import torch
-
-        return int(torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device))
-    try:
-        with open("/proc/meminfo") as file:
-            return next(int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable"))
-    except (OSError, StopIteration):  # not Linux: the memory that there is at all
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

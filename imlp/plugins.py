@@ -2,7 +2,7 @@
 
 Naming one runs its code, as `python FILE.py` would. Nothing else does: a run's folder names its network and says what
 the text was, but that code is only run again if the user names it too (`named_before`). A file has to be complete in
-itself, for its text alone is what belongs to a run and what travels to other machines (`provide_text`). One text is run
+itself, for its text alone is what belongs to a run and what travels to other machines (`received`). One text is run
 once per process, wherever it lies, so that its classes stay the same ones.
 
 >>> imported("fractions:Fraction").value(1, 2)
@@ -118,17 +118,12 @@ def named_before(reference: str, digest: str, what: str = "network") -> Outside:
     )
 
 
-def provide_text(place: str, text: str) -> None:
-    """From now on `place` (FILE.py) stands for this text, not for a file of this machine."""
-    _texts[place] = text
-
-
 def received(place: str, name: str, text: str) -> Outside:
     """The object that another process has named."""
     if (_digest(text), name) in _named:
         return _named[_digest(text), name]
     if _is_file(place):
-        provide_text(place, text)
+        _texts[place] = text
     return imported(f"{place}:{name}")
 
 

@@ -7,8 +7,6 @@
 | folder, `.tar.gz` with CIFAR's files | the version for Python |
 | folder of class folders | PNG and JPEG, resized; `train` and `test` inside it, or a seeded split |
 | `.npz` | `x`, `y`, `x_test`, `y_test`, and `classes` if you like |
-
-Nothing here imports torch.
 """
 
 from pathlib import Path

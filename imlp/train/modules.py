@@ -53,6 +53,7 @@ class ModuleNetwork:
         self.plan = find(module, image, densify or None)
         _refuse_untrained(module, self.plan)
         self.layers = tuple(Layer(found.name, found.spec, found.kind) for found in self.plan.layers)
+        self.interpolated, self.n_interpolated = tuple(layer.name for layer in self.layers), self.plan.numbers
         pools = {found.name: found.spec for found in self.plan.layers if found.kind == "AvgPool2d"}
         self.fixed = {  # a prior that is not trained
             f"{name}.weight": averages(module.get_submodule(name), spec, torch.empty(0, dtype=torch.float64))  # type: ignore
@@ -83,10 +84,6 @@ class ModuleNetwork:
             raise ConfigError(problem, "let its last layer become dense as well: --densify '*'")
         return {layer.name: layer for layer in self.layers}[known(name, self.interpolated, f"layer of {self.name}")]
 
-    @property
-    def interpolated(self) -> tuple[str, ...]:
-        return tuple(layer.name for layer in self.layers)
-
     def operations(self, *, dense: bool) -> tuple[Layer, ...]:
         """The layers that have a prior; only the module knows the others."""
         return self.layers
@@ -106,10 +103,6 @@ class ModuleNetwork:
 
     def n_parameters(self, *, dense: bool) -> int:
         return sum(map(prod, self.shapes(dense=dense).values()))
-
-    @property
-    def n_interpolated(self) -> int:
-        return self.plan.numbers
 
     # What accel asks of it
 
