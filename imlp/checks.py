@@ -3,13 +3,12 @@
 They look only at shapes and numbers, never at an array library.
 """
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from imlp.errors import AlphaError, ArrayError, ImlpError, SpecError
+from imlp.errors import AlphaError, ArrayError, ImlpError, SpecError, in_a_line
 from imlp.spec import Chain, Conv, Local, Patchify, Shared, Spec, Transpose
 from imlp.spec.base import check_noun
 
@@ -17,11 +16,7 @@ PACKAGE = frozenset((Conv, Local, Patchify, Shared, Transpose))  # nouns that ne
 
 
 def numbers(given: Any, what: str) -> np.ndarray:
-    """`given` as a float64 array; anything that is not real numbers is refused.
-
-    >>> numbers([[1, 2]], "weight")
-    array([[1., 2.]])
-    """
+    """`given` as a float64 array; anything that is not real numbers is refused."""
     remedy = "give real numbers: an array of floats or whole numbers, or nested lists of equal lengths"
     try:
         if hasattr(given, "detach"):  # a tensor, on any device, that autograd may follow
@@ -29,8 +24,7 @@ def numbers(given: Any, what: str) -> np.ndarray:
             given = given.double() if given.is_floating_point() else given
         array = np.asarray(given)
     except (TypeError, ValueError, RuntimeError) as error:
-        reason = str(error).partition("\n")[0]
-        raise ArrayError(f"{what} cannot be made an array: {reason}", remedy) from error
+        raise ArrayError(f"{what} cannot be made an array: {in_a_line(error)}", remedy) from error
     if array.dtype.kind not in "fiub":
         kind = "None" if given is None else f"of {array.dtype}"
         raise ArrayError(f"{what} is {kind}", remedy)
@@ -133,16 +127,3 @@ def alphas(alpha: Any, lanes: int | None) -> list[float]:
 def layout_known(layout: str | None) -> None:
     if layout not in (None, "sparse", "dense"):
         raise ArrayError(f"unknown layout {layout!r}", "use sparse or dense")
-
-
-def free_memory(device: str) -> int:
-    """Bytes that a run could have there now, those that this process has reserved included."""
-    if device.startswith("cuda"):
-        import torch
-
-        return int(torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device))
-    try:
-        with open("/proc/meminfo") as file:
-            return next(int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable"))
-    except (OSError, StopIteration):  # not Linux: the memory that there is at all
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -96,6 +96,11 @@ def program() -> str:
     return name if name == "imlp" else "python cli.py"
 
 
+def in_a_line(error: BaseException) -> str:
+    """The first line of what an error says; its type if it says nothing."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+
+
 def known(name: str, names: Iterable[str], what: str, error: type[ImlpError] = SpecError) -> str:
     """`name` if it is one of `names`; otherwise an error that lists them, with the nearest one first.
 
@@ -109,10 +114,6 @@ def known(name: str, names: Iterable[str], what: str, error: type[ImlpError] = S
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """A question that names the nearest of `names`, or nothing if none is near.
-
-    >>> did_you_mean("mixxer", ["cnn", "mixer"])
-    "did you mean 'mixer'? "
-    """
+    """A question that names the nearest of `names`, or nothing if none is near."""
     near = get_close_matches(str(name), list(names), n=1)
     return f"did you mean {near[0]!r}? " if near else ""

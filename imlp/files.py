@@ -154,8 +154,7 @@ def parse_toml(text: bytes) -> dict[str, Any]:
             raise RecursionError  # tomllib would need memory that grows with the square of a key's parts
         return tomllib.loads(decoded)
 
-    found: dict[str, Any] = _parsed(loads, text)
-    return found
+    return _parsed(loads, text)
 
 
 def _parsed(loads: Callable[[str], Any], text: str | bytes) -> Any:

@@ -75,11 +75,7 @@ KINDS: dict[str, Kind] = {
 
 
 def find(kind: str) -> Kind:
-    """The kind called `kind`, or one of your own: `FILE.py:Class`, with the defaults of the class.
-
-    >>> find("patchify").equation
-    'L = P'
-    """
+    """The kind called `kind`, or one of your own: `FILE.py:Class`, with the defaults of the class."""
     return _from_outside(imported(kind)) if is_outside(kind) else KINDS[known(kind, KINDS, "kind")]
 
 

@@ -16,8 +16,7 @@ import scipy
 
 import imlp
 from imlp.backend import backend as get_backend
-from imlp.checks import free_memory
-from imlp.errors import BackendError, ConfigError, RunError
+from imlp.errors import BackendError, ConfigError, RunError, in_a_line
 from imlp.networks import Network
 
 # by the flag that Linux has for them, widest first
@@ -43,9 +42,21 @@ def device(backend: str, wanted: str, dtype: str) -> str:
     try:
         torch.zeros(1, dtype=getattr(torch, dtype), device=wanted).cpu()
     except Exception as error:  # each kind of device that is missing fails in its own way
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ConfigError(f"device {wanted!r:.60} does not work: {reason:.200}", "use auto or cpu") from error
+        raise ConfigError(f"device {wanted!r:.60} does not work: {in_a_line(error)}", "use auto or cpu") from error
     return wanted
+
+
+def free_memory(device: str) -> int:
+    """Bytes that a run could have there now, those that this process has reserved included."""
+    if device.startswith("cuda"):
+        import torch
+
+        return int(torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device))
+    try:
+        with open("/proc/meminfo") as file:
+            return next(int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):  # not Linux: the memory that there is at all
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 Naming one runs its code, as `python FILE.py` would. Nothing else does: a run's folder names its network and says what
 the text was, but that code is only run again if the user names it too (`named_before`). A file has to be complete in
-itself, for its text alone is what belongs to a run and what travels to other machines (`provide_text`). One text is run
+itself, for its text alone is what belongs to a run and what travels to other machines (`received`). One text is run
 once per process, wherever it lies, so that its classes stay the same ones.
 
 >>> imported("fractions:Fraction").value(1, 2)
@@ -68,20 +68,12 @@ class Outside:
 
 
 def is_outside(reference: str) -> bool:
-    """Whether a name is one of an object outside: those of the package have no colon.
-
-    >>> is_outside("mine.py:ring"), is_outside("cnn")
-    (True, False)
-    """
+    """Whether a name is one of an object outside: those of the package have no colon."""
     return ":" in reference
 
 
 def without_place(reference: str) -> str:
-    """A name without the file, which may lie anywhere: its text is what counts.
-
-    >>> without_place("mine.py:ring"), without_place("cnn")
-    ('outside:ring', 'cnn')
-    """
+    """A name without the file, which may lie anywhere: its text is what counts."""
     return f"outside:{reference.rpartition(':')[2]}" if is_outside(reference) else reference
 
 
@@ -126,17 +118,12 @@ def named_before(reference: str, digest: str, what: str = "network") -> Outside:
     )
 
 
-def provide_text(place: str, text: str) -> None:
-    """From now on `place` (FILE.py) stands for this text, not for a file of this machine."""
-    _texts[place] = text
-
-
 def received(place: str, name: str, text: str) -> Outside:
     """The object that another process has named."""
     if (_digest(text), name) in _named:
         return _named[_digest(text), name]
     if _is_file(place):
-        provide_text(place, text)
+        _texts[place] = text
     return imported(f"{place}:{name}")
 
 

@@ -60,8 +60,9 @@ def test_one_text_is_run_once_wherever_it_lies(file, tmp_path):
 def test_a_text_that_was_sent_stands_for_its_file(file):
     with pytest.raises(OutsideError, match=r"there is no file far\.py"):
         plugins.imported("far.py:ring")
-    plugins.provide_text("far.py", MINE)
-    assert plugins.imported("far.py:ring").text == MINE
+    text = f"{MINE}# sent\n"
+    plugins.received("far.py", "ring", text)
+    assert plugins.imported("far.py:ring").text == text
 
 
 def test_an_object_of_a_package_comes_with_the_text_that_defines_it():

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Optional, get_args, get_origin
 import typer
 
 from imlp.commands.console import err, in_panel, out, print_json
-from imlp.couplings.setting import TRAINING, shown_default
+from imlp.couplings.setting import TRAINING, shown
 from imlp.data import NAMES
 from imlp.errors import ConfigError
 from imlp.files import parse_json
@@ -147,9 +147,9 @@ def _option_for(f: "dataclasses.Field[Any]", help: str, *, hidden: bool) -> insp
     """The option of a setting; it is None where it is not given."""
     kind = get_args(f.type)[0] if get_origin(f.type) is not None else f.type
     kind = list[str] if f.name in ("alpha", "layers", "options", "coupling_options") else kind
-    name, shown = f.name.replace("_", "-"), shown_default(f)
+    name, default = f.name.replace("_", "-"), "" if f.default in (None, (), "") else shown(f.default)
     name = f"--{name}/--no-{name}" if kind is bool else f"--{name}"
-    help += f" Default {shown}." if shown and "Default" not in help else ""
+    help += f" Default {default}." if default and "Default" not in help else ""
     option = in_panel(f.metadata["panel"])(help, name, show_default=False, hidden=hidden)
     return _keyword(f.name, Annotated[Optional[kind], option])  # noqa: UP045 (kind is a value)
 

@@ -24,6 +24,13 @@ def setting(default: Any, help: str, panel: str = LANE, *, changes_result: bool 
     return field(default=default, metadata={"help": help, "panel": panel, **more})
 
 
+def deciding(own: Any) -> dict[str, Any]:
+    """The settings that determine a result; without those that are later than some records, at their defaults."""
+    fields = [f for f in dataclasses.fields(own) if f.metadata["changes_result"]]
+    kept = [f for f in fields if not (f.metadata["is_later"] and getattr(own, f.name) == f.default)]
+    return {f.name: getattr(own, f.name) for f in kept}
+
+
 of_data, of_training, of_machine = (partial(setting, panel=panel) for panel in (DATA, TRAINING, MACHINE))
 
 
@@ -86,10 +93,3 @@ def shown(value: Any) -> str:
         case tuple():
             return " ".join(map(shown, value)) or "none"
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def shown_default(f: "dataclasses.Field[Any]") -> str:
-    """The default of a setting as a help text shows it; nothing for one that is empty."""
-    if f.default is None or f.default == ():
-        return ""
-    return ("yes" if f.default else "no") if isinstance(f.default, bool) else f"{f.default}"

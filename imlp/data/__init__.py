@@ -7,13 +7,11 @@
 | folder, `.tar.gz` with CIFAR's files | the version for Python |
 | folder of class folders | PNG and JPEG, resized; `train` and `test` inside it, or a seeded split |
 | `.npz` | `x`, `y`, `x_test`, `y_test`, and `classes` if you like |
-
-Nothing here imports torch.
 """
 
 from pathlib import Path
 
-from imlp.data import cifar, fetch, folder, npz, shapes, store
+from imlp.data import cifar, fetch, folder, shapes, store
 from imlp.data.dataset import Dataset, Image, ProgressCallback, silent
 from imlp.errors import DataError, program
 from imlp.files import expanded, reason, shown
@@ -84,7 +82,7 @@ def _from_path(path: Path, seed: int, image: Image | None, labels: str, progress
                 return cifar.dataset(*cifar.read(place, layout, progress=progress), labels)
         return folder.read(path, image or (3, 32, 32), seed=seed, progress=progress)
     if path.suffix == ".npz":
-        return npz.read(path)
+        return store.dataset(path)
     if path.name.endswith((".tar.gz", ".tgz", ".tar")):
         return cifar.dataset(*cifar.read(path, progress=progress), labels)
     raise DataError(f"{path} is of no known type", "give a folder, an .npz, or a .tar.gz with CIFAR's files")

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from imlp.data.dataset import Dataset, ProgressCallback, silent
-from imlp.errors import DataError
+from imlp.errors import DataError, in_a_line
 from imlp.files import open_regular, read_bytes, reason
 
 LARGEST_MEMBER = 2**28  # bytes; the largest file of either set takes 154 MB
@@ -190,7 +190,7 @@ def unpickle(content: bytes, where: Path) -> Any:
             warnings.simplefilter("ignore", np.exceptions.VisibleDeprecationWarning)  # of types as Python 2 wrote them
             return _Unpickler(io.BytesIO(content), encoding="latin1").load()
     except Exception as error:  # a damaged pickle can fail in any way; none of them is worth more than its reason
-        raise DataError(f"{where} is refused or damaged: {str(error) or type(error).__name__}", AGAIN) from error
+        raise DataError(f"{where} is refused or damaged: {in_a_line(error)}", AGAIN) from error
 
 
 class _Unpickler(pickle.Unpickler):

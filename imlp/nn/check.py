@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from imlp import checks
 from imlp.accel import apply
 from imlp.errors import ModuleError
+from imlp.machine import free_memory
 from imlp.nn.choice import Refused, RefusedError
 from imlp.nn.find import Found, Plan, a_parameter, cannot_take, filled, undisturbed
 from imlp.nn.pairs import prior_numbers
@@ -62,7 +62,7 @@ def check_same(module: nn.Module, dense: nn.Module, plan: Plan, batch: Tensor, *
 
 def check_pass_fits(module: nn.Module, plan: Plan, *, remedy: str = "give a smaller image") -> None:
     """Refuse a forward pass that would not fit into the memory."""
-    need, free = OPERATIONS_HELD * plan.pass_bytes, checks.free_memory(str(a_parameter(module).device))
+    need, free = OPERATIONS_HELD * plan.pass_bytes, free_memory(str(a_parameter(module).device))
     if need > free:
         problem = f"a forward pass to check the dense form takes {need / 1e6:,.0f} MB"
         raise ModuleError(f"{problem}, but there are {free / 1e6:,.0f} MB", remedy)

@@ -5,9 +5,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from imlp import checks
 from imlp.accel import matrix as dense_or_sparse
 from imlp.errors import ModuleError, known
+from imlp.machine import free_memory
 from imlp.nn.check import check_same
 from imlp.nn.choice import Layers, RefusedError, without
 from imlp.nn.convnd import ConvNd
@@ -167,7 +167,7 @@ def _check_room(plan: Plan, like: Tensor, limit: int | None, layers: Layers) -> 
     if like.device.type == "meta":
         return
     itemsize = like.element_size()
-    free = checks.free_memory(str(like.device)) if limit is None else limit
+    free = free_memory(str(like.device)) if limit is None else limit
     need = plan.numbers * itemsize
     if need <= free:
         return

@@ -11,7 +11,7 @@ from torch import nn
 from torchvision import models
 from torchvision.models import list_models
 
-from imlp.errors import ImlpError, ModuleError, OutsideError
+from imlp.errors import ImlpError, ModuleError, OutsideError, in_a_line
 from imlp.plugins import imported
 from imlp.spec import Shape
 
@@ -44,9 +44,8 @@ def make(
         except (ImlpError, KeyboardInterrupt):
             raise
         except BaseException as error:  # whatever the user's code raises
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             shown = ", ".join(f"{name}={value!r}" for name, value in given.items())
-            problem = f"{reference} cannot be made with ({shown}): {reason:.200}"
+            problem = f"{reference} cannot be made with ({shown}): {in_a_line(error)}"
             raise ModuleError(problem, "give what it needs: --options NAME=VALUE") from error
     if not isinstance(module, nn.Module):
         raise ModuleError(

@@ -19,11 +19,11 @@ from torch.nn.utils.prune import BasePruningMethod
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
-from imlp import checks
-from imlp.errors import ImlpError, ModuleError, known
+from imlp.errors import ImlpError, ModuleError, in_a_line, known
+from imlp.machine import free_memory
 from imlp.nn.choice import Layers, Refused, RefusedError, choose, listed, refusal
 from imlp.nn.geometry import CONVOLUTIONS, KINDS, plain_class, spec_of
-from imlp.nn.watch import Calls, Watch, copied, in_a_line
+from imlp.nn.watch import Calls, Watch, copied
 from imlp.nn.weights import current, tie_of, ties
 from imlp.spec import Shape, Spec
 
@@ -123,7 +123,7 @@ def _watched(module: nn.Module, batches: list[Tensor]) -> list[Watch]:
         device, batch = a_parameter(module).device, batches[0]
         if device.type == "meta":
             raise cannot_take(batch, error) from error
-        if LARGEST_RESULT * batch.nbytes > checks.free_memory(str(device)):
+        if LARGEST_RESULT * batch.nbytes > free_memory(str(device)):
             raise cannot_take(batch, error, ", or a smaller one: this one is too large to try with numbers") from error
     watches = []
     for batch in batches:

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from imlp.errors import ImlpError, ModuleError
+from imlp.errors import ImlpError, ModuleError, in_a_line
 from imlp.nn.convnd import MODES, ConvNd
-from imlp.nn.watch import copied, in_a_line, tensors
+from imlp.nn.watch import copied, tensors
 from imlp.spec import Conv, Shape, Shared, Spec
 
 CONVOLUTIONS = nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d

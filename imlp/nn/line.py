@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
 from imlp.accel import to_numpy
-from imlp.errors import ModuleError
+from imlp.errors import ModuleError, in_a_line
 from imlp.model.align import Compared, matched
 from imlp.model.line import Line, measured
 from imlp.nn.choice import Layers
@@ -18,7 +18,6 @@ from imlp.nn.dense import Dense
 from imlp.nn.find import undisturbed
 from imlp.nn.interpolation import Interpolation, interpolate_
 from imlp.nn.pairs import Pair, prior_numbers, unwrapped
-from imlp.nn.watch import in_a_line
 from imlp.nn.weights import is_computed, tie_of, ties
 
 ACTIVATIONS = (

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from imlp.errors import ModuleError
+from imlp.errors import ModuleError, in_a_line
 from imlp.spec import Shape
 
 # What a dense layer answers as the layer did that it replaces
@@ -126,7 +126,3 @@ def tensors(value: Any) -> Iterator[Tensor]:
 def first(args: Any, kwargs: Any) -> Any:
     """The input of a layer, however it was given."""
     return next(iter((*args, *kwargs.values())))
-
-
-def in_a_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

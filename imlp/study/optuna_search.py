@@ -25,6 +25,7 @@ import numpy as np
 from imlp import machine
 from imlp.backend import backend as get_backend
 from imlp.couplings import Mixing, class_of
+from imlp.couplings.setting import deciding
 from imlp.data import Dataset
 from imlp.errors import ConfigError, RunError
 from imlp.files import check_new, check_path, write_json
@@ -235,7 +236,7 @@ class Search:
     def _settings(self) -> dict[str, Any]:
         """Everything that decides a trial's value."""
         own = {"over": self.over, "every": self.every, "lanes": dict(self.common), "validation": self.validation}
-        return _as_read(self.base.deciding | own | {"images": self.split.digest})
+        return _as_read(deciding(self.base) | own | {"images": self.split.digest})
 
     @property
     def _identity(self) -> str:
@@ -371,7 +372,7 @@ class Search:
     def _trial(self, trial: "optuna.trial.FrozenTrial") -> Trial:
         lane, values = self._lane(trial.params), trial.intermediate_values
         if self.has_alpha:
-            parts = lane.parsed.schedules
+            parts = lane.knobs[0].schedules
             kind = parts[0][1].kind
             drawn = {name or "all layers": schedule.numbers[schedule.kind == "once"] for name, schedule in parts}
         else:

@@ -101,7 +101,7 @@ class Arm:
             first = lane.steps is not None, lane.steps or 0, not plain, alpha is None, alpha or 0.0
             known = [*COUPLINGS].index(lane.rule.name) if lane.rule.outside is None else len(COUPLINGS)
             settings = [value or 0 for value in dataclasses.astuple(lane.rule) if not isinstance(value, str)]
-            rates = [schedule.numbers for _, schedule in lane.parsed.schedules if schedule.kind == "rate"]
+            rates = [schedule.numbers for _, schedule in lane.knobs[0].schedules if schedule.kind == "rate"]
             return *first, known, settings, rates, lane.title
 
         return sorted(dict.fromkeys(lane for run in self.runs for lane in run.lanes), key=order)

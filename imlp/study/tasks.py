@@ -38,7 +38,7 @@ class Task:
 
     @property
     def finished(self) -> bool:
-        return RunFolder(self.folder).is_finished
+        return RunFolder(self.folder).result.exists()
 
 
 @dataclass(frozen=True)

@@ -54,11 +54,10 @@ def found(folder: Path) -> list[Path]:
 
 def newest(folder: Path, warn: Warn = lambda text: None) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
     """Arrays and state of the newest checkpoint that is whole, or None if there is none at all."""
-    for arrays, state in whole(folder, warn):
-        return arrays, state
-    if found(folder):
+    newest_whole = next(whole(folder, warn), None)
+    if newest_whole is None and found(folder):
         raise RunError(f"no checkpoint in {folder} is whole", "start the run again: with --again, or in another folder")
-    return None
+    return newest_whole
 
 
 def whole(folder: Path, warn: Warn = lambda text: None) -> Iterator[tuple[dict[str, np.ndarray], dict[str, Any]]]:

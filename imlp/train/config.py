@@ -15,15 +15,13 @@ from imlp import networks
 from imlp.augment import AUGMENTATIONS
 from imlp.backend import backend as get_backend
 from imlp.couplings.schedule import alphas_of
-from imlp.couplings.setting import LANE, from_mapping, of_data, of_machine, of_training, setting, with_settings_of
+from imlp.couplings.setting import deciding, from_mapping, of_data, of_machine, of_training, setting, with_settings_of
 from imlp.errors import BackendError, ConfigError, ImlpError, known
 from imlp.files import is_text, parse_toml, read_bytes, reason, shown
 from imlp.networks import Network
 from imlp.optimizers import OPTIMIZERS, LearningRate, Optimizer
 from imlp.plugins import Outside, imported, is_outside, named_before, without_place
 from imlp.train.lane import Lane, cadences_of, lanes_of, split_cadence
-
-__all__ = ["Config", "Lane", "check_seeds", "combined", "differences", "from_mapping", "read", "recorded", "to_toml"]
 
 LIMITS = {  # of numbers: more must be a mistake
     "epochs": (1, 10_000_000), "batch": (1, 10_000_000), "seed": (0, 10**18), "threads": (0, 1024),
@@ -95,7 +93,7 @@ class Config:
         "The shift meter, how much one pixel changes what is computed: none, end (of the run), epoch (after each).",
         changes_result=False,
     )
-    lanes: tuple[Lane, ...] = setting((Lane(),), "The I-MLPs, all beside one prior.", LANE)
+    lanes: tuple[Lane, ...] = setting((Lane(),), "The I-MLPs, all beside one prior.")
     backend: str = of_machine("accel", "accel (PyTorch) or reference (NumPy, float64, to learn from).")
     dtype: str = of_machine("float32", "float32 or float64. The reference always computes in float64.")
     products: str = of_machine(
@@ -182,7 +180,6 @@ class Config:
         return kind(**self._own(kind))
 
     def _own(self, kind: type) -> dict[str, Any]:
-        """The settings that it has of another class."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(kind) if f.metadata}
 
     @property
@@ -221,8 +218,7 @@ class Config:
             problem = f"{self.network} has {network.classes} outputs, but the data have {classes} classes"
             as_many = f"give it as many: --options num_classes={classes}"
             raise ConfigError(problem, as_many if network.is_module else "leave the option out")
-        made: Network = network  # a module answers as a Network does
-        return made
+        return network  # a module answers as a Network does
 
     def _make_module(self, found: Outside, image: tuple[int, int, int] | None, classes: int | None) -> Any:
         get_backend("accel")  # it names what is missing
@@ -248,11 +244,7 @@ class Config:
 
     @property
     def network_name(self) -> str:
-        """The network as a table or a file's name shows it.
-
-        >>> Config(network="torchvision.models:resnet18").network_name
-        'resnet18'
-        """
+        """The network as a table or a file's name shows it, without the place of one from outside."""
         return self.network.rpartition(":")[2]
 
     @property
@@ -266,19 +258,9 @@ class Config:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property
-    def deciding(self) -> dict[str, Any]:
-        """The settings that determine the result, without newer ones at their defaults, which older records lack."""
-        return {
-            f.name: getattr(self, f.name)
-            for f in dataclasses.fields(self)
-            if f.metadata["changes_result"] and not (f.metadata["is_later"] and getattr(self, f.name) == f.default)
-        }
-
-    @property
     def _determining(self) -> dict[str, Any]:
-        """What determines the result, as it is compared."""
         lanes = [lane.identity for lane in self.lanes]
-        return self.deciding | {"network": without_place(self.network), "lanes": lanes}
+        return deciding(self) | {"network": without_place(self.network), "lanes": lanes}
 
 
 def recorded(values: Mapping[str, Any]) -> Config:
@@ -290,36 +272,28 @@ def recorded(values: Mapping[str, Any]) -> Config:
 
 
 def _recorded_lanes(lanes: Iterable[Any]) -> list[Any]:
-    """The same for lanes and the couplings that they name."""
     return [{"coupling_source": "", **lane} if isinstance(lane, Mapping) else lane for lane in lanes]
 
 
 def check_seeds(seeds: int) -> int:
     """The number of seeds, if it is a plausible one: every seed is a separate run."""
     if not 1 <= seeds <= MOST_SEEDS:
-        problem = f"seeds is {seeds}" if seeds < 1 else f"there are more than {MOST_SEEDS:,} seeds"
-        raise ConfigError(problem, f"give 1 to {MOST_SEEDS:,}: each seed is a separate run")
+        raise ConfigError(f"seeds is {seeds!s:.40}", f"give 1 to {MOST_SEEDS:,}: each seed is a separate run")
     return seeds
 
 
 def read(path: Path) -> dict[str, Any]:
     """The settings of a TOML file, not yet checked."""
     try:
-        content = read_bytes(path)
+        return parse_toml(read_bytes(path))
     except OSError as error:
         raise ConfigError(f"cannot read {shown(path)}: {reason(error)}", "name a TOML file that exists") from error
-    try:
-        return parse_toml(content)
     except ValueError as error:
         raise ConfigError(f"{path} is not TOML: {error}", "see config.toml of any run for an example") from error
 
 
 def with_recipe(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings over those of the recipe that they name, a file beside this one; as they are if they name none.
-
-    >>> with_recipe({"recipe": "paper", "lr": 0.1})["lr"]
-    0.1
-    """
+    """Settings over those of the recipe that they name, a file beside this one; as they are if they name none."""
     own = dict(values)
     if "recipe" not in own:
         return own

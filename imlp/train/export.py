@@ -137,8 +137,7 @@ def prior_matrix(layer: Layer, own: Mapping[str, np.ndarray]) -> np.ndarray:
     from imlp.reference import matrix
 
     small = layer.spec.unnamed({part: w.astype(np.float64) for part, w in own.items()})
-    W_P: np.ndarray = matrix(layer.spec, small, layout="dense")
-    return W_P
+    return matrix(layer.spec, small, layout="dense")
 
 
 class SavedWeights:
@@ -189,12 +188,14 @@ def load(
     return _module(*parameters(run, lane, network, coupling), dense=lane != "prior")
 
 
-def _module(network: Network, numbers: Arrays, *, dense: bool) -> "torch.nn.Module":
+def _module(network: Any, numbers: Arrays, *, dense: bool) -> "torch.nn.Module":
     get_backend("accel")  # it names what is missing
+    if network.is_module:
+        return network.trained(numbers, dense=dense)
     from imlp.train.modules import trained_module
 
     operations = network.operations(dense=dense)
-    if not dense and not network.is_module:  # the matrix and the repeated bias of each layer instead of its small ones
+    if not dense:  # the matrix and the repeated bias of each layer instead of its small ones
         from imlp.reference import expand_bias
 
         numbers, dtype = dict(numbers), numbers["head.bias"].dtype
@@ -202,7 +203,7 @@ def _module(network: Network, numbers: Arrays, *, dense: bool) -> "torch.nn.Modu
             W = prior_matrix(layer, {part: numbers.pop(f"{layer.name}.{part}") for part in layer.spec.parameters})
             b = expand_bias(layer.spec, numbers.get(f"{layer.name}.bias"))
             numbers |= {f"{layer.name}.weight": W.astype(dtype), f"{layer.name}.bias": b.astype(dtype)}
-    return trained_module(network, operations, numbers, dense=dense)
+    return trained_module(operations, numbers)
 
 
 def write(

@@ -9,7 +9,7 @@ from typing import Any
 
 from imlp.couplings import COUPLINGS, Branch, Branching, Coupling, Mixing, class_of
 from imlp.couplings.schedule import Alpha, Schedule, alphas_of
-from imlp.couplings.setting import from_mapping, setting, with_settings_of
+from imlp.couplings.setting import deciding, from_mapping, setting, with_settings_of
 from imlp.errors import ConfigError
 from imlp.networks import Network, check_layers
 from imlp.plugins import imported, is_outside, without_place
@@ -48,6 +48,7 @@ class Lane:
         "none",
         "once: before W is first mixed, put its hidden units into the order nearest to the prior's, which changes "
         "nothing that it computes. Or none.",
+        is_later=True,
     )
 
     def __post_init__(self) -> None:
@@ -110,7 +111,6 @@ class Lane:
 
     @property
     def mixes(self) -> bool:
-        """Whether its coupling has an alpha."""
         return isinstance(self.rule, Mixing)
 
     @property
@@ -120,32 +120,23 @@ class Lane:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What determines its results: all settings, but not where a coupling's file lies."""
-        settings = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        if self.align == "none":  # the first runs on record have no such setting
-            del settings["align"]
-        return settings | {"coupling": without_place(self.coupling)}
+        """What determines its results, but not where a coupling's file lies."""
+        return deciding(self) | {"coupling": without_place(self.coupling)}
 
     @property
     def needs_prior(self) -> bool:
-        """Whether a prior has to be trained beside it."""
         return self.rule.needs_prior
 
     @property
     def knobs(self) -> tuple[Alpha, ...]:
         """Its alpha; with `self` those of locality and of sharing."""
-        return self.rule.alphas(self.parsed)
+        return self.rule.alphas(Alpha(self.alpha))
 
     def branch(self, network: Network) -> Branch | None:
         """Which of its layers are made of parts, and how."""
         if not isinstance(self.rule, Branching):
             return None
         return Branch(self.rule, tuple(check_layers(network, self.layers) if self.layers else network.interpolated))
-
-    @property
-    def parsed(self) -> Alpha:
-        """`alpha` as what it was parsed to when the lane was made."""
-        return Alpha(self.alpha)
 
     @property
     def steps(self) -> int | None:
@@ -198,11 +189,7 @@ class Lane:
 
 
 def split_cadence(text: str) -> tuple[str, str | None]:
-    """`0.01@step` is alpha 0.01 after every step; without `@` the text says nothing of a cadence.
-
-    >>> split_cadence("0.01@step"), split_cadence("0.5")
-    (('0.01', 'step'), ('0.5', None))
-    """
+    """`0.01@step` is alpha 0.01 after every step; without `@` the text says nothing of a cadence."""
     alpha, at, every = text.partition("@")
     return alpha, every if at else None
 

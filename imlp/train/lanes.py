@@ -65,10 +65,8 @@ class LaneInterpolation:
 
 def extends(config: Config, earlier: Config, network: Network) -> bool:
     """Whether a run is an earlier one with more epochs, and interpolates in the epochs of that one as that one did."""
-    longer = earlier.epochs < config.epochs
-    if not longer or differences(dataclasses.replace(earlier, epochs=config.epochs), config):
-        return False
-    if config.learning_rate(1).depends_on_length:
+    differs = differences(dataclasses.replace(earlier, epochs=config.epochs), config)
+    if earlier.epochs >= config.epochs or differs or config.learning_rate(1).depends_on_length:
         return False
     before = LaneInterpolation(network, earlier.lanes, earlier.learning_rate(1))
     now = LaneInterpolation(network, config.lanes, config.learning_rate(1))

@@ -47,8 +47,7 @@ def line(
     whole = Model(made, True, None, {name: numbers[name] for name in shapes}, buffers=saved_lane.buffers)
 
     def placed(saved: Model) -> Model:
-        found: Model = backend.restore(made, exported(saved, np.asarray), dense=saved.dense, **trainer.states.place)
-        return found
+        return backend.restore(made, exported(saved, np.asarray), dense=saved.dense, **trainer.states.place)
 
     with trainer.on_this_machine():
         trainer.place_images()

@@ -169,7 +169,8 @@ class Trainer:
             state.step += 1
             self._tell("stepped", self, len(batch))
             late = time.monotonic() - self.saved > 60 * config.save_minutes and state.step < self.steps
-            if (late or self.stop_requested is not None) and state.is_finite:  # if not, the next step finds it
+            is_due = late or self.stop_requested is not None
+            if is_due and not any(not_finite(model) for _, model in state.models):  # otherwise the next step finds it
                 self.save()
                 if self.stop_requested is not None:
                     where = f" in epoch {state.epoch + 1} after step {state.step} of {self.steps}"

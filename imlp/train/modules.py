@@ -19,18 +19,18 @@ import numpy as np
 import torch
 from torch import Tensor, fx, nn
 
-from imlp import reference
 from imlp.accel import apply
 from imlp.accel.precision import LinearInBfloat16, multiplied_in
 from imlp.couplings import Branch, Branching, prior_weight
 from imlp.errors import ConfigError, ModuleError, known
 from imlp.model import Model, shapes_of
-from imlp.networks import Activation, Layer, Mean, Network, Norm, Operation, Residual
+from imlp.networks import Activation, Layer, Mean, Norm, Operation, Residual
 from imlp.nn.branches import of_parts
+from imlp.nn.compare import verify
 from imlp.nn.densify import replaced
 from imlp.nn.factory import make
 from imlp.nn.find import Plan, find, undisturbed
-from imlp.nn.pairs import averages, prior_numbers
+from imlp.nn.pairs import averages
 from imlp.nn.weights import is_computed
 from imlp.spec import Shape, Spec
 
@@ -53,6 +53,7 @@ class ModuleNetwork:
         self.plan = find(module, image, densify or None)
         _refuse_untrained(module, self.plan)
         self.layers = tuple(Layer(found.name, found.spec, found.kind) for found in self.plan.layers)
+        self.interpolated, self.n_interpolated = tuple(layer.name for layer in self.layers), self.plan.numbers
         pools = {found.name: found.spec for found in self.plan.layers if found.kind == "AvgPool2d"}
         self.fixed = {  # a prior that is not trained
             f"{name}.weight": averages(module.get_submodule(name), spec, torch.empty(0, dtype=torch.float64))  # type: ignore
@@ -83,10 +84,6 @@ class ModuleNetwork:
             raise ConfigError(problem, "let its last layer become dense as well: --densify '*'")
         return {layer.name: layer for layer in self.layers}[known(name, self.interpolated, f"layer of {self.name}")]
 
-    @property
-    def interpolated(self) -> tuple[str, ...]:
-        return tuple(layer.name for layer in self.layers)
-
     def operations(self, *, dense: bool) -> tuple[Layer, ...]:
         """The layers that have a prior; only the module knows the others."""
         return self.layers
@@ -106,10 +103,6 @@ class ModuleNetwork:
 
     def n_parameters(self, *, dense: bool) -> int:
         return sum(map(prod, self.shapes(dense=dense).values()))
-
-    @property
-    def n_interpolated(self) -> int:
-        return self.plan.numbers
 
     # What accel asks of it
 
@@ -229,31 +222,14 @@ class ModuleNetwork:
         state = {name: torch.tensor(arrays[name]) for name in skeleton.state_dict()}
         skeleton.load_state_dict(state, assign=True)
         like = next(skeleton.parameters())
-        return nn.Sequential(Standardise(arrays["mean"], arrays["std"], like), skeleton)
+        return nn.Sequential(Standardise(arrays["mean"], arrays["std"], like), skeleton).eval()
 
-    def reference_error(self) -> float:
-        """The largest difference between a layer of the module and its matrix in the reference, relative, in float64.
-
-        Both are given what reaches the layer when the module runs on two random images.
-        """
+    def largest_error(self) -> float:
+        """The largest difference between a layer of the module and its matrix, relative, in float64, on two images."""
         module = self.made(seed=0, dense=False).double()
-        errors: list[float] = []
-
-        def compare(found: Any, own: nn.Module, args: Any, kwargs: Any, result: Tensor) -> None:
-            x = next(iter((*args, *kwargs.values()))).detach().flatten(1).numpy()
-            weight, bias = prior_numbers(own, found.spec, like=result)
-            small = np.zeros(found.spec.bias_shape) if bias is None else bias.numpy()
-            expected = reference.apply(found.spec, weight.numpy(), small, x)
-            difference = np.abs(result.detach().flatten(1).numpy() - expected).max()
-            errors.append(float(difference / max(np.abs(expected).max(), 1e-30)))
-
-        for found in self.plan.layers:
-            own = module.get_submodule(found.name)
-            own.register_forward_hook(partial(compare, found), with_kwargs=True)
         images = torch.randn(2, *self.image, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-        with undisturbed(module), torch.no_grad():
-            module(images)
-        return max(errors)
+        by_layer = verify(replaced(module, self.plan, init="prior"), module, images)
+        return max(row["error"] for name, row in by_layer.items() if name != "output")
 
 
 class Standardise(nn.Module):
@@ -271,17 +247,11 @@ class Standardise(nn.Module):
         return (x - self.mean) / self.std
 
 
-def trained_module(
-    network: Network, operations: Iterable[Operation], numbers: Mapping[str, np.ndarray], *, dense: bool
-) -> nn.Module:
-    """A network of matrices, with its numbers, as a module of torch's own parts; a PyTorch model as itself.
+def trained_module(operations: Iterable[Operation], numbers: Mapping[str, np.ndarray]) -> nn.Module:
+    """A network of matrices, with its numbers, as a module of torch's own parts.
 
     With `mean` and `std` among the numbers it standardises images first.
     """
-    if network.is_module:
-        own: Any = network
-        module: nn.Module = own.trained(numbers, dense=dense)
-        return module.eval()
     graph, parts = fx.Graph(), dict[str, Any]()
 
     def call(name: str, part: nn.Module, x: Any) -> Any:

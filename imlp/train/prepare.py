@@ -51,7 +51,7 @@ def check_network(trainer: Trainer, progress: ProgressCallback = silent) -> str:
         error = max(max(verify.layer_errors(spec, **options).values()) for spec in specs)
         own: Any = trainer.network
         if own.is_module:  # each layer of a PyTorch model against its matrix
-            error = max(error, own.reference_error())
+            error = max(error, own.largest_error())
     if error > verify.TOLERANCE[dtype]:
         raise RunError(f"accel differs from the reference by {error:.1e} on this machine", f"see: {program()} verify")
     about = f"{len(specs)} layers, error at most {error:.0e}"

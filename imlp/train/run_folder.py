@@ -76,10 +76,6 @@ class RunFolder:
 
     # What is in it
 
-    @property
-    def is_finished(self) -> bool:
-        return self.result.exists()
-
     def checkpoints(self) -> list[Path]:
         """The newest first."""
         return checkpoint.found(self.checkpoint)

@@ -67,7 +67,7 @@ def read_run(folder: Path) -> Run:
         path = str(files.config)
         problem = error.problem if path in error.problem else f"{path} is not that of a run: {error.problem}"
         raise ForeignError(problem, error.remedy) from error
-    finished, numbers = files.is_finished, range(len(config.lanes))
+    finished, numbers = files.result.exists(), range(len(config.lanes))
     model = {"lane": ("prior", *numbers), "test_accuracy": NUMBER}
     lane = {**model, "epoch": int, "bias": {...: METER}}
     environment = {"command": str, "started": str}

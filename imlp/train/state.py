@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from imlp.errors import RunError
-from imlp.model import STATE, STEP, Model, arrays_of, not_finite
+from imlp.model import STATE, STEP, Model, arrays_of
 from imlp.networks import Network
 from imlp.train.callbacks import Row
 from imlp.train.config import Config
@@ -42,11 +42,6 @@ class State:
             yield "lanes", self.lanes
 
     @property
-    def is_finite(self) -> bool:
-        """Whether it may be saved: a checkpoint never holds a number that is not finite."""
-        return not any(not_finite(model) for _, model in self.models)
-
-    @property
     def all_retired(self) -> bool:
         """Whether no lane is left, and not all of them broke by themselves."""
         return self.lanes is None and any("reason" in stop for stop in self.stopped)
@@ -73,8 +68,7 @@ class StateFactory:
         """The prior, or these lanes, as they begin."""
         own = {} if lanes is None else {"lanes": len(lanes), "branches": self.lanes.branches_of(lanes)}
         options = {"dense": lanes is not None, "seed": self.config.seed, **own, **self.place}
-        made: Model = self.backend.init(self.network, **options)
-        return made
+        return self.backend.init(self.network, **options)
 
     def wake(self, state: State) -> None:
         """Let the lanes begin that become the prior after the epoch under way; its losses were the prior's."""
@@ -143,8 +137,7 @@ class StateFactory:
                 arrays = {name: array if array.ndim == 0 else array[at : at + 1] for name, array in own.items()}
                 if all_finite(arrays):
                     return arrays
-        found: Arrays = self.backend.export(self._new_model([lane]))
-        return found
+        return self.backend.export(self._new_model([lane]))
 
 
 def part(arrays: Arrays, prefix: str) -> Arrays:

@@ -270,15 +270,14 @@ def test_every_layer_is_checked_against_the_reference_first(name, tmp_path, monk
     trainer = Trainer(tiny.config(**settings(name)), tiny.data(), tmp_path)
     checked = prepare.check_network(trainer)
     assert float(checked.partition("at most ")[2].split()[0]) < 2e-5
-    assert trainer.network.reference_error() < 1e-14
-    monkeypatch.setattr(
-        nn.Conv2d,
-        "_conv_forward",
-        lambda self, x, w, b: (
-            1.001 * nn.functional.conv2d(x, w, b, self.stride, self.padding, self.dilation, self.groups)
-        ),
-    )
-    assert trainer.network.reference_error() > 1e-4
+    assert trainer.network.largest_error() < 1e-14
+    matrix = Dense.of_prior
+
+    def wrong(spec, weight, *others):
+        return matrix(spec, 1.001 * weight, *others)
+
+    monkeypatch.setattr(Dense, "of_prior", wrong)
+    assert trainer.network.largest_error() > 1e-4
 
 
 @pytest.fixture
@@ -307,7 +306,7 @@ def test_train_plot_export_report_and_estimate(bars, name, tmp_path):
         if name == "batchnorm"
         else {"embed", "encoder.layers.0.linear1", "encoder.layers.0.linear2"}
     )
-    assert Trainer(RunFolder(Path("runs/one")).read_config(), tiny.data(), Path("runs/one")).files.is_finished
+    assert Trainer(RunFolder(Path("runs/one")).read_config(), tiny.data(), Path("runs/one")).files.result.exists()
     run("plot", "runs/one", "--out", "run.png")
     run("report", "runs/one", "--out", "report.html")
     assert name in Path("report.html").read_text()

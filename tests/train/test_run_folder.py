@@ -98,10 +98,10 @@ def test_what_is_not_a_run_is_not_deleted(tmp_path):
 
 def test_it_says_how_far_a_run_has_come(folder, tmp_path):
     new = RunFolder(tmp_path / "new")
-    assert (new.checkpoints(), new.is_finished) == ([], False)
+    assert (new.checkpoints(), new.result.exists()) == ([], False)
     done = RunFolder(folder)
-    assert (len(done.checkpoints()), done.is_finished) == (1, True)
+    assert (len(done.checkpoints()), done.result.exists()) == (1, True)
     done.result.unlink()
     done.delete_checkpoints()
-    assert (done.checkpoints(), done.is_finished) == ([], False)
+    assert (done.checkpoints(), done.result.exists()) == ([], False)
     assert RunFolder.find(tmp_path) == RunFolder.find(tmp_path, "*") == [folder]
