@@ -13,27 +13,26 @@ DIAGONALS: dict[type[Spec], Callable[..., list[Diagonal]]] = {
     Shared: shared.diagonals,
 }
 DIGITS: dict[type[Spec], Callable[..., list[Digit]]] = {Patchify: patchify.digits, Transpose: transpose.digits}
-
-
 KNOWN = frozenset((*DIAGONALS, *DIGITS))
 
 
 def has_diagonals(spec: Spec) -> bool:
     """Whether the diagonals are known: a question of every call, and so without the hash that a cache needs."""
-    if isinstance(spec, Chain):
-        return all(type(part) in KNOWN for part in spec.parts)
-    return type(spec) in KNOWN
+    return all(type(part) in KNOWN for part in (spec.parts if isinstance(spec, Chain) else (spec,)))
 
 
 @lru_cache(maxsize=1024)
 def diagonals(spec: Spec) -> tuple[Diagonal, ...]:
     """The diagonals of a spec that has some. A permutation's weight is a single 1, repeated."""
     before, core, after = split_at_core(spec)
-    found = DIAGONALS[type(core)](core) if type(core) in DIAGONALS else [_diagonal(digits(core))]
+    if type(core) in DIAGONALS:
+        found = DIAGONALS[type(core)](core)
+    else:
+        found = [Diagonal(tuple(Axis(digit.size, 0, digit.output, digit.input) for digit in DIGITS[type(core)](core)))]
     for part in reversed(before):
-        found = permute_columns(found, digits(part))
+        found = permute_columns(found, DIGITS[type(part)](part))
     for part in after:
-        found = permute_rows(found, digits(part))
+        found = permute_rows(found, DIGITS[type(part)](part))
     return tuple(diagonal.without_single_axes() for diagonal in found)
 
 
@@ -42,12 +41,3 @@ def split_at_core(spec: Spec) -> tuple[tuple[Spec, ...], Spec, tuple[Spec, ...]]
     parts = spec.parts if isinstance(spec, Chain) else (spec,)
     at = next((k for k, part in enumerate(parts) if part.parameters), 0)
     return parts[:at], parts[at], parts[at + 1 :]
-
-
-def digits(spec: Spec) -> list[Digit]:
-    """The digits of a permutation."""
-    return DIGITS[type(spec)](spec)
-
-
-def _diagonal(found: list[Digit]) -> Diagonal:
-    return Diagonal(tuple(Axis(digit.size, 0, digit.output, digit.input) for digit in found))

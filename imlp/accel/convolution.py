@@ -23,11 +23,6 @@ def apply(spec: Conv, weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:
     return y.flatten(1)
 
 
-def expand(spec: Conv, bias: Tensor) -> Tensor:
-    _, h_out, w_out = spec.out_shape
-    return bias.repeat_interleave(h_out * w_out)
-
-
 def diagonals(spec: Window, own: int = 0) -> list[Diagonal]:
     """Those of a convolution, or with kernels of `own` numbers each that follow one another from place to place."""
     (c_in, h_in, w_in), (c_out, h_out, w_out), g = spec.in_shape, spec.out_shape, spec.groups

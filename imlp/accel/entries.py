@@ -66,15 +66,6 @@ def apply(spec: Spec, arrays: Arrays, x: Tensor) -> Tensor:
     return torch.sparse.mm(w_p, x.T).T
 
 
-def interpolate(dense: Tensor, place: Tensor, values: Tensor, keep: float, alpha: float) -> None:
-    """`W <- keep W + alpha W_P` for one contiguous matrix."""
-    if keep == 0:
-        dense.zero_()
-    elif keep != 1:
-        dense.mul_(keep)
-    dense.view(-1).index_add_(0, place, values, alpha=alpha)
-
-
 def adjoint(spec: Spec, dense: Tensor) -> Tensor:
     """The sums of `constant * entry` by number, `(n,)`; in float64 where there is such a type."""
     wide = torch.float32 if dense.device.type == "mps" else torch.float64
@@ -110,9 +101,9 @@ def _host_matrix(spec: Spec, arrays: Mapping[str, np.ndarray]) -> scipy_sparse.c
         return product
     if not has_diagonals(spec):
         return own_matrix(spec, arrays)
-    known = views.sparse(spec, torch.as_tensor(next(iter(arrays.values()), np.ones(()))))
-    csr = (known.values().numpy(), known.col_indices().numpy(), known.crow_indices().numpy())
-    return scipy_sparse.csr_array(csr, shape=spec.matrix_shape)
+    rows, columns, numbers = views.coordinates(spec)
+    values = next(iter(arrays.values()), np.ones(1)).ravel()[numbers]
+    return scipy_sparse.csr_array((values, (rows, columns)), shape=spec.matrix_shape)
 
 
 @lru_cache(maxsize=256)

@@ -10,13 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from imlp import checks
 from imlp.accel import entries, rows
 from imlp.accel.chain import has_diagonals
-from imlp.accel.verbs import adjoint_bias, check_apart, check_dense, check_tensor, expand_bias, interpolate, project
+from imlp.accel.verbs import adjoint_bias, check_bias_change, check_changes, expand_bias, interpolate, project
 from imlp.accel.views import views
 from imlp.errors import ArrayError
-from imlp.spec import Conv, Spec
+from imlp.spec import Spec
 
 
 @torch.no_grad()
@@ -31,14 +30,9 @@ def pull(dense: Tensor, spec: Spec, locality: Any, sharing: Any = None) -> Tenso
     tensor([[1.5000, 6.0000],
             [6.0000, 2.5000]])
     """
-    check_dense(spec, dense)
-    check_apart(dense, "W")
+    both = check_changes(spec, dense, locality, locality if sharing is None else sharing)
     if not spec.parameters:
         raise ArrayError(f"{spec} has no weight to be near to", "pull towards a layer that has one")
-    if dense.is_neg():
-        raise ArrayError("W has torch's negative bit", "pass W.resolve_neg() and keep the result")
-    n = None if dense.ndim == 2 else len(dense)
-    both = checks.alphas(locality, n), checks.alphas(locality if sharing is None else sharing, n)
     for lane, outside, inside in zip(dense if dense.ndim == 3 else (dense,), *both, strict=True):
         if outside or inside:
             _pull(lane, spec, outside, inside)
@@ -72,15 +66,7 @@ def pull_bias(dense_bias: Tensor, spec: Spec, sharing: float) -> Tensor:
     >>> pull_bias(torch.tensor([3.0, 5.0, 1.0, 1.0]), Shared(2, 1, 2), sharing=1)
     tensor([2., 3., 2., 3.])
     """
-    (sharing,) = checks.alphas(sharing, None)
-    check_tensor(dense_bias, "the bias")
-    checks.dense_bias_fits(spec, dense_bias.shape)
-    check_apart(dense_bias, "the bias")
-    if type(spec) is Conv and dense_bias.ndim == 1:  # one channel after the other
-        channels = dense_bias.unflatten(0, (spec.out_channels, -1))
-        means = channels.mean(1, keepdim=True)
-        channels.mul_(1 - sharing).add_(means, alpha=sharing)
-        return dense_bias
+    sharing = check_bias_change(spec, dense_bias, sharing)
     sums = adjoint_bias(spec, dense_bias)
     outputs = _outputs(spec, dense_bias.dtype, dense_bias.device)
     nearest = None if sums is None else expand_bias(spec, sums / outputs)  # refuses what does not fit before the change

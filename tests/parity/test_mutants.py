@@ -60,8 +60,8 @@ MUTANTS: dict[str, tuple[ModuleType, str, str]] = {
 DEFAULT_MUTANTS: dict[str, tuple[ModuleType, str, str]] = {
     "a forgotten constant": (entries, "numbers[number] * constant", "numbers[number]"),
     "terms that overwrite each other": (entries, ".index_add(0, entry, terms)", ".index_copy(0, entry, terms)"),
-    "a forgotten alpha": (entries, "values, alpha=alpha)", "values, alpha=1)"),
-    "a forgotten scale": (entries, "dense.mul_(keep)", "dense.mul_(1)"),
+    "a forgotten alpha": (verbs, "place, values, alpha=alpha)", "place, values, alpha=1)"),
+    "a forgotten scale": (verbs, "dense.mul_(keep)", "dense.mul_(1)"),
     "a constant forgotten on the way back": (entries, "terms = constant * (", "terms = 1 * ("),
     "sums for means": (entries, "return adjoint(spec, dense) / squares.to(dense)", "return adjoint(spec, dense)"),
     "another sparse product": (entries, "torch.sparse.mm(w_p, x.T).T", "torch.sparse.mm(w_p, 2 * x.T).T"),
