@@ -1,10 +1,11 @@
 """A chain: its parts one after the other, and the core's diagonals moved by the permutations around it."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 
 from imlp.accel import convolution, local, patchify, shared, transpose
-from imlp.accel.diagonals import Axis, Diagonal, Digit, permute_columns, permute_rows
+from imlp.accel.diagonals import Axis, Diagonal, Digit, permuted
 from imlp.spec import Chain, Conv, Local, Patchify, Shared, Spec, Transpose
 
 DIAGONALS: dict[type[Spec], Callable[..., list[Diagonal]]] = {
@@ -30,10 +31,10 @@ def diagonals(spec: Spec) -> tuple[Diagonal, ...]:
     else:
         found = [Diagonal(tuple(Axis(digit.size, 0, digit.output, digit.input) for digit in DIGITS[type(core)](core)))]
     for part in reversed(before):
-        found = permute_columns(found, DIGITS[type(part)](part))
+        found = permuted(found, "column", DIGITS[type(part)](part))
     for part in after:
-        found = permute_rows(found, DIGITS[type(part)](part))
-    return tuple(diagonal.without_single_axes() for diagonal in found)
+        found = permuted(found, "row", DIGITS[type(part)](part))
+    return tuple(replace(each, axes=tuple(axis for axis in each.axes if axis.size > 1)) for each in found)
 
 
 def split_at_core(spec: Spec) -> tuple[tuple[Spec, ...], Spec, tuple[Spec, ...]]:

@@ -46,7 +46,6 @@ def diagonals(spec: Window, own: int = 0) -> list[Diagonal]:
 
 
 def _taps(spec: Window, axis: int) -> list[tuple[range, range]]:
-    """Each tap of an axis with the outputs at which it meets the image."""
     return [(range(t, t + 1), met) for t in range(spec.kernels[axis]) if (met := spec.outputs_reached(axis, t))]
 
 

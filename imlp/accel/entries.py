@@ -46,7 +46,6 @@ def filled(spec: Spec, arrays: Arrays, like: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def matrix(spec: Spec, arrays: Arrays, like: Tensor, *, sparse: bool = False) -> Tensor:
-    """`W_P`, dense or CSR."""
     place, values = filled(spec, arrays, like)
     m_out, m_in = spec.matrix_shape
     if sparse:
@@ -86,7 +85,6 @@ def project(spec: Spec, dense: Tensor) -> Tensor:
 
 @lru_cache(maxsize=64)
 def host_map(spec: Spec) -> LinearMap:
-    """`w -> matrix(w)` in NumPy."""
     if not isinstance(spec, Chain):
         return own_map(spec)
     return linear_map_of(spec, lambda w: _host_matrix(spec, split(spec, w)))
@@ -132,5 +130,4 @@ def _asked(spec: Spec, arrays: Arrays, like: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def flat(arrays: Arrays) -> Tensor:
-    """All numbers of the parameters in a row."""
     return torch.cat([array.reshape(-1) for array in arrays.values()])

@@ -91,10 +91,7 @@ def _forward(model: Model, x: Tensor, seen: Seen | None = None) -> Tensor:
 
 @torch.no_grad()
 def loss_and_grads(model: Model, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-    """The mean cross entropy, a number or `(L,)`, and its gradient at every parameter by name.
-
-    `y` are labels `(N,)`, or how much of each class an image counts as, `(N, classes)`.
-    """
+    """The mean cross entropy, a number or `(L,)`, and its gradient at every parameter by name."""
     _check(model, x, y, shares=True)
     losses, grads = [], []
     for lane in one_by_one(model):
@@ -296,21 +293,15 @@ def _compiled(network: Network, dense: bool, branches: tuple[Branch | None, ...]
 
 
 def _check(model: Model, x: Tensor, *labels: Tensor, shares: bool = False) -> None:
-    check_tensor(x, "images")
-    for y in labels:
-        check_tensor(y, "labels")
+    for given, what in ((x, "images"), *((y, "labels") for y in labels)):
+        check_tensor(given, what)
     batch_fits(model, x.shape, *(y.shape for y in labels), shares=shares)
     beside = next(iter(model.parameters.values()))
-    if x.dtype != beside.dtype or x.device != beside.device:
-        raise ArrayError(
-            f"images of {x.dtype} on {x.device} for a model of {beside.dtype} on {beside.device}",
-            f"convert them with .to({str(beside.device)!r}, {beside.dtype})",
-        )
-    for y in labels:
-        kind = x.dtype if y.ndim == 2 else torch.int64
-        if y.dtype != kind or y.device != x.device:
-            remedy = f"convert them with .to({str(x.device)!r}, {kind})"
-            raise ArrayError(f"labels of {y.dtype} on {y.device}", remedy)
+    for given, what in ((x, "images"), *((y, "labels") for y in labels)):
+        kind = torch.int64 if what == "labels" and given.ndim == 1 else beside.dtype
+        if given.dtype != kind or given.device != beside.device:
+            problem = f"{what} of {given.dtype} on {given.device} for a model of {beside.dtype} on {beside.device}"
+            raise ArrayError(problem, f"convert them with .to({str(beside.device)!r}, {kind})")
 
 
 def _dtype(dtype: Any) -> torch.dtype:

@@ -27,10 +27,6 @@ class LinearInBfloat16(TorchFunctionMode):
     """`torch.nn.functional.linear` inside any module as `layers.linear` in bfloat16; all else keeps its precision.
 
     `torch.backends.mkldnn.matmul.fp32_precision` would do without it, but has no effect on many processors.
-
-    >>> with LinearInBfloat16():
-    ...     linear(torch.ones(1, 1), torch.tensor([[1.001]]))
-    tensor([[1.]])
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

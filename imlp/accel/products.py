@@ -3,7 +3,7 @@
 `conv2d` multiplies the padding too (a 3 x 3 kernel on 2 x 2 pixels meets it five times out of nine), on the CPU oneDNN
 fills up blocks of 16 channels, and a few pixels are too little for it to be quick. There are three ways to do better:
 `Strips` of output rows, `Patches` for output pixels, and `Quads` for 2 x 2 pixels. Each does `forward` and then
-`backward`, any number of times, with a weight that is `stored` in the layout it needs.
+`backward` (to `dw`, `db`, `dx`), any number of times, with a weight that is `stored` in the layout it needs.
 """
 
 from collections.abc import Iterator
@@ -57,7 +57,6 @@ class Strips:
         return Y.view(-1, self.h_out * self.w_out, self.o).transpose(1, 2).reshape(len(x), -1)
 
     def backward(self, dy: Tensor, first: bool) -> tuple[Tensor, Tensor, Tensor | None]:
-        """`dw`, `db`, `dx`."""
         pixels = dy.view(-1, self.o, self.h_out * self.w_out)
         B = self.B.view(-1, self.X.shape[1])
         dY = pixels.transpose(1, 2).reshape(-1, len(B))  # (N n, rows w_out o)
@@ -104,7 +103,6 @@ class Strips:
 
     @property
     def _step(self) -> int:
-        """From one strip to the next."""
         return self.rows * self.spec.strides[0]
 
 
@@ -134,7 +132,6 @@ class Patches:
         return Y.view(len(x), -1, o).transpose(1, 2).reshape(len(x), -1)
 
     def backward(self, dy: Tensor, first: bool) -> tuple[Tensor, Tensor, Tensor | None]:
-        """`dw`, `db`, `dx`."""
         (c, h, w), (o, h_out, w_out), kernels = self.spec.in_shape, self.spec.out_shape, self.spec.kernels
         (p_y, p_x), (s_y, s_x), (d_y, d_x) = self.spec.paddings, self.spec.strides, self.spec.dilations
         n_y, n_x = max(1, s_y // d_y), max(1, s_x // d_x)  # this many taps in a row meet different pixels
@@ -183,7 +180,6 @@ class Quads:
         return y.add_(b[:, None]).view(len(x), -1)
 
     def backward(self, dy: Tensor, first: bool) -> tuple[Tensor, Tensor, Tensor | None]:
-        """`dw`, `db`, `dx`."""
         dproducts = torch.mm(self.products.T, dy.view(-1, 4).T).view(9, -1, self.o)
         dw = torch.mm(self.taps.T, torch.bmm(dproducts.mT, self.x).view(9, -1)).view(3, 3, self.o, self.c)
         dx = None

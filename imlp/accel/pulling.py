@@ -15,7 +15,7 @@ from imlp.accel.chain import has_diagonals
 from imlp.accel.verbs import adjoint_bias, check_bias_change, check_changes, expand_bias, interpolate, project
 from imlp.accel.views import views
 from imlp.errors import ArrayError
-from imlp.spec import Spec
+from imlp.spec import Conv, Spec
 
 
 @torch.no_grad()
@@ -67,6 +67,11 @@ def pull_bias(dense_bias: Tensor, spec: Spec, sharing: float) -> Tensor:
     tensor([2., 3., 2., 3.])
     """
     sharing = check_bias_change(spec, dense_bias, sharing)
+    if type(spec) is Conv and dense_bias.ndim == 1:  # one channel after the other
+        channels = dense_bias.unflatten(0, (spec.out_channels, -1))
+        means = channels.mean(1, keepdim=True)
+        channels.mul_(1 - sharing).add_(means, alpha=sharing)
+        return dense_bias
     sums = adjoint_bias(spec, dense_bias)
     outputs = _outputs(spec, dense_bias.dtype, dense_bias.device)
     nearest = None if sums is None else expand_bias(spec, sums / outputs)  # refuses what does not fit before the change
@@ -77,5 +82,4 @@ def pull_bias(dense_bias: Tensor, spec: Spec, sharing: float) -> Tensor:
 @lru_cache(maxsize=1024)
 @torch.inference_mode(False)  # autograd refuses what was made in such a mode
 def _outputs(spec: Spec, dtype: torch.dtype, device: torch.device) -> Any:
-    """How many outputs each number of the bias is added to."""
     return adjoint_bias(spec, torch.ones(spec.matrix_shape[0], dtype=dtype, device=device))

@@ -127,14 +127,13 @@ def _mixer(dense: Tensor, spec: Spec, arrays: dict[str, Tensor]) -> Callable[[Te
         return lambda lane, keep, alpha: _scale(lane, keep).view(-1).index_add_(0, place, values, alpha=alpha)
     numbers = next(iter(arrays.values())) if arrays else dense.new_ones(())
     own = numbers.clone() if _share_memory(dense, numbers) else numbers
-    if kernels.usable(dense, spec):
+    if kernels.usable(dense):
         return lambda lane, keep, alpha: kernels.interpolate(lane, spec, own.contiguous(), keep, alpha)
     way = rows.interpolate if rows.usable(dense, spec) else _interpolate
     return lambda lane, keep, alpha: way(lane, spec, own, keep, alpha)
 
 
 def _interpolate(dense: Tensor, spec: Spec, weight: Tensor, keep: float, alpha: float) -> None:
-    """`W <- keep W + alpha W_P`: one pass that scales, and one addition per diagonal."""
     for places, numbers in views(_scale(dense, keep), spec, weight):
         places.add_(numbers, alpha=alpha)
 
@@ -253,7 +252,6 @@ def seen(spec: Spec, arrays: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def rank(spec: Spec) -> int:
-    """The dimension of the prior's subspace."""
     return spec.rank if has_diagonals(spec) else entries.host_map(spec).rank
 
 
@@ -357,7 +355,6 @@ def check_weight(spec: Spec, weight: Tensor | None, what: str = "weight", beside
 
 
 def check_tensor(array: Any, what: str) -> None:
-    """Refuse what is not a dense tensor."""
     if not isinstance(array, Tensor):
         kind = "None" if array is None else f"a {type(array).__name__}"
         raise ArrayError(f"{what} is {kind}, not a tensor", "give a torch.Tensor: torch.as_tensor makes one")

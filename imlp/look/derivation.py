@@ -25,8 +25,6 @@ Steps = list[DerivationStep]
 
 @dataclass(frozen=True)
 class Term:
-    """`constant * parameter[place]`."""
-
     parameter: str
     place: Shape
     constant: float
@@ -84,7 +82,6 @@ def target(spec: Spec, j: int, name: str, steps: Steps) -> int:
 
 
 def _patches(spec: Spec, index: int, name: str, steps: Steps) -> tuple[Walk, bool]:
-    """The walk through a `Patchify`, and whether it has several channels."""
     assert isinstance(spec, Patchify)
     c, H, W, P, w = spec.channels, spec.height, spec.width, spec.patch, spec.grid[1]
     return Walk("P", steps, {name: index, "c": c, "H": H, "W": W, "P": P, "w": w}), c > 1

@@ -44,5 +44,4 @@ class KnobCallback:
         return dict(self._state) if self.knob is None else self.knob.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Kept until training begins."""
         self.knob, self._state = None, dict(state)

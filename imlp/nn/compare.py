@@ -1,21 +1,19 @@
 """A dense model beside its prior: the nearest prior, how much structure the model holds, and where the two differ."""
 
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from imlp.accel import measure, measure_random, project
+from imlp.accel import adjoint_bias, measure, measure_random, project
 from imlp.accel.verbs import seen
 from imlp.errors import ModuleError
 from imlp.nn.check import relative_error
 from imlp.nn.choice import Layers
 from imlp.nn.dense import Dense
-from imlp.nn.find import undisturbed
-from imlp.nn.pairs import of_layer, pairs, prior_numbers, project_bias, unwrapped
+from imlp.nn.pairs import of_layer, pairs, prior_numbers, unwrapped
 from imlp.nn.table import Table
-from imlp.nn.watch import first, tensors
+from imlp.nn.watch import hooked, tensors, undisturbed
 from imlp.nn.weights import current, put, tie_of, ties
 
 
@@ -66,7 +64,8 @@ def _project_layer(own: nn.Module, dense: Dense) -> None:
         (shown,) = seen(dense.spec, {"weight": torch.ones_like(nearest)}).values()  # 0: a tap without any entry
         put(own, "weight", torch.where(shown.view(weight.shape) != 0, nearest.view(weight.shape).to(weight), weight))
     if bias is not None:
-        put(own, "bias", torch.zeros_like(bias) if b is None else project_bias(b, dense.spec).to(bias))
+        means = torch.zeros_like(bias) if b is None else adjoint_bias(dense.spec, b) / (b.numel() // bias.numel())
+        put(own, "bias", means.to(bias))
 
 
 @torch.no_grad()
@@ -99,21 +98,13 @@ def verify(model: nn.Module, prior: nn.Module, x: Tensor, *, layers: Layers = No
     model, prior = unwrapped(model), unwrapped(prior)
     chosen, table = pairs(model, prior, layers), Table()
 
-    def compare(name: str, own: nn.Module, args: Any, kwargs: Any, result: Tensor) -> None:
+    def compare(name: str, own: nn.Module, given: Tensor, result: Tensor) -> None:
         dense = chosen[name].dense
-        table[name] = _row(dense(first(args, kwargs).to(dense.weight)), result)
+        table[name] = _row(dense(given.to(dense.weight)), result)
 
-    watched = [(name, pair.prior) for name, pair in chosen.items() if pair.prior is not None]
-    hooks = [own.register_forward_hook(partial(compare, name), with_kwargs=True) for name, own in watched]
-    try:
-        with undisturbed(model, prior):
-            expected = prior(x)
-            for hook in hooks:
-                hook.remove()
-            found = model(x)
-    finally:
-        for hook in hooks:
-            hook.remove()
+    watched = {name: pair.prior for name, pair in chosen.items() if pair.prior is not None}
+    with undisturbed(model, prior), hooked(watched, compare):
+        expected, found = prior(x), model(x)
     both = [[own for own in tensors(given) if own.is_floating_point()] for given in (found, expected)]
     shapes = [[own.shape for own in given] for given in both]
     if not both[1] or shapes[0] != shapes[1]:

@@ -12,7 +12,7 @@ from imlp.nn.check import check_same
 from imlp.nn.choice import Layers, RefusedError, without
 from imlp.nn.convnd import ConvNd
 from imlp.nn.dense import Dense
-from imlp.nn.find import Found, Plan, a_parameter, example, find
+from imlp.nn.find import Plan, a_parameter, example, find
 from imlp.nn.geometry import KINDS, plain_class
 from imlp.nn.pairs import prior_numbers
 from imlp.nn.table import Table
@@ -134,14 +134,14 @@ def _no_fast_path(module: nn.Module, args: Any) -> None:
 
 def size_table(plan: Plan, itemsize: int = 4) -> Table:
     """For each layer: spec, shape of the matrix, how many numbers it holds, what share is not zero, megabytes."""
-    return Table({layer.name or "the module": _row(layer, itemsize) for layer in plan.layers})
-
-
-def _row(layer: Found, itemsize: int) -> dict[str, Any]:
-    m_out, m_in = layer.spec.matrix_shape
-    windows = f", {layer.windows} windows" if layer.windows > 1 else ""
-    row = {"spec": _in_short(layer.spec) + windows, "matrix": f"{m_out} x {m_in}", "numbers": layer.numbers}
-    return row | {"nonzero": layer.spec.nnz / (m_out * m_in), "MB": round(layer.numbers * itemsize / 1e6, 1)}
+    table = Table()
+    for layer in plan.layers:
+        m_out, m_in = layer.spec.matrix_shape
+        windows = f", {layer.windows} windows" if layer.windows > 1 else ""
+        row = {"spec": _in_short(layer.spec) + windows, "matrix": f"{m_out} x {m_in}", "numbers": layer.numbers}
+        row |= {"nonzero": layer.spec.nnz / (m_out * m_in), "MB": round(layer.numbers * itemsize / 1e6, 1)}
+        table[layer.name or "the module"] = row
+    return table
 
 
 def _in_short(spec: Spec) -> str:
@@ -163,7 +163,6 @@ def _in_short(spec: Spec) -> str:
 
 
 def _check_room(plan: Plan, like: Tensor, limit: int | None, layers: Layers) -> None:
-    """Refuse what does not fit."""
     if like.device.type == "meta":
         return
     itemsize = like.element_size()

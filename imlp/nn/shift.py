@@ -1,6 +1,6 @@
 """The shift meter on modules: does what a model makes of a picture move with the picture?"""
 
-from typing import Any
+from contextlib import suppress
 
 import numpy as np
 import torch
@@ -9,11 +9,10 @@ from torch import Tensor, nn
 from imlp.errors import ModuleError
 from imlp.model.shift import DIRECTIONS, shifted, squares
 from imlp.nn.dense import Dense
-from imlp.nn.find import undisturbed
 from imlp.nn.geometry import spec_of
 from imlp.nn.pairs import unwrapped
 from imlp.nn.table import Table
-from imlp.nn.watch import first
+from imlp.nn.watch import hooked, undisturbed
 from imlp.spec import Conv, Local
 
 
@@ -33,25 +32,18 @@ def shift_meter(model: nn.Module, images: Tensor, *, fill: float | Tensor = 0.0)
     >>> shift_meter(model, x)["0"]["error"] < 1e-12
     True
     """
-    inner, calls = unwrapped(model), []
+    inner, sums = unwrapped(model), dict[str, np.ndarray]()
     if images.ndim != 4:
         raise ModuleError(f"images have the shape {tuple(images.shape)}", "give (N, channels, height, width)")
     grids = {name: own for name, own in inner.named_modules() if isinstance(own, Dense | nn.Conv2d)}
-
-    def note(name: str) -> Any:
-        return lambda own, args, kwargs, made: calls.append((name, first(args, kwargs), made))
-
-    hooks = [own.register_forward_hook(note(name), with_kwargs=True) for name, own in grids.items()]
+    calls: list[tuple[str, nn.Module, Tensor, Tensor]] = []
     with undisturbed(inner):
-        try:
+        with hooked(grids, lambda *call: calls.append(call)):
             expected = inner(images)
-        finally:
-            for hook in hooks:
-                hook.remove()
-        sums: dict[str, np.ndarray] = {}
-        for name, given, made in calls:
-            own = grids[name]
-            spec = own.spec if isinstance(own, Dense) else _spec_of(own, given)
+        for name, own, given, made in calls:
+            spec = None
+            with suppress(ModuleError):  # some convolutions have none
+                spec = own.spec if isinstance(own, Dense) else spec_of(own, tuple(given.shape[1:]))
             if isinstance(spec, Conv | Local):
                 f = lambda moved, own=own, given=given: own(moved.reshape(given.shape)).flatten(1)  # noqa: E731
                 found = squares(spec, given.flatten(1), made.flatten(1), f)
@@ -61,11 +53,3 @@ def shift_meter(model: nn.Module, images: Tensor, *, fill: float | Tensor = 0.0)
     error = sum(float(((each - expected) ** 2).sum()) for each in moved) / len(moved)
     changed = sum(float((each.argmax(1) != expected.argmax(1)).double().mean()) for each in moved) / len(moved)
     return Table({**table, "output": {"error": (error / float((expected**2).sum())) ** 0.5, "changed": changed}})
-
-
-def _spec_of(own: nn.Module, x: Tensor) -> Any:
-    """The spec of a convolution; None for one that has none, as with circular padding."""
-    try:
-        return spec_of(own, tuple(x.shape[1:]))
-    except ModuleError:
-        return None

@@ -89,6 +89,11 @@ class Window(Spec):
     def matrix_shape(self) -> Pair:
         return prod(self.out_shape), prod(self.in_shape)
 
+    @cached_property
+    def parameters(self) -> Mapping[str, Parameter]:
+        shape = self.weight_shape or ()
+        return {"weight": Parameter(shape, prod(shape[-3:]))}
+
     def pixel(self, axis: int, output: int, tap: int) -> int:
         """The row (axis 0) or column (axis 1) of the image that a tap of the kernel reads for a position of the output.
 
@@ -126,10 +131,6 @@ class Conv(Window):
     def weight_shape(self) -> Shape:
         return self.out_channels, self.in_shape[0] // self.groups, *self.kernels
 
-    @cached_property
-    def parameters(self) -> Mapping[str, Parameter]:
-        return {"weight": Parameter(self.weight_shape, prod(self.weight_shape[1:]))}
-
     @property
     def bias_shape(self) -> Shape:
         return (self.out_channels,)
@@ -159,10 +160,6 @@ class Local(Window):
     def weight_shape(self) -> Shape:
         o, h_out, w_out = self.out_shape
         return h_out * w_out, o, self.in_shape[0] // self.groups, *self.kernels
-
-    @cached_property
-    def parameters(self) -> Mapping[str, Parameter]:
-        return {"weight": Parameter(self.weight_shape, prod(self.weight_shape[2:]))}
 
     @property
     def rank(self) -> int:
