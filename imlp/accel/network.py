@@ -197,10 +197,7 @@ def select(model: Model, lanes: Sequence[int]) -> Model:
 def relax(
     prior: Model, lanes: Model | None, branches: Sequence[Branch | None] = (), coupling: Replacing = RELAX
 ) -> Model:
-    """The lanes, and after them a lane that is the prior: trunk, head and norms. Adam starts again for it.
-
-    `branches` are those of all lanes, if any lane has one.
-    """
+    """The lanes, and after them a lane that is the prior: trunk, head and norms. Adam starts again for it."""
     like = next(iter(prior.parameters.values()))
 
     def join(stack: Tensor | None, lane: Tensor) -> Tensor:

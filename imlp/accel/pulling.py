@@ -22,9 +22,6 @@ from imlp.spec import Conv, Spec
 def pull(dense: Tensor, spec: Spec, locality: Any, sharing: Any = None) -> Tensor:
     """`W <- W - locality (W - M * W) - sharing (M * W - Pi(W))`, in place, and returned.
 
-    `sharing` is as `locality` if it is None. `dense` is one contiguous matrix, or a stack of lanes with one alpha for
-    all or each.
-
     >>> from imlp.spec import Shared
     >>> pull(torch.tensor([[1.0, 8.0], [8.0, 3.0]]), Shared(2, 1, 1), locality=0.25, sharing=0.5)
     tensor([[1.5000, 6.0000],

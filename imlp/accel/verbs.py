@@ -161,9 +161,6 @@ def interpolate_bias(dense_bias: Tensor, spec: Spec, bias: Tensor | None, alpha:
 def adjoint(spec: Spec, dense: Tensor) -> Any:
     """The transpose of the linear map `w -> matrix(w)`: for each number of the weight, the sum of the entries it fills.
 
-    It turns a gradient of `W (M_out, M_in)` into one of `w`. A stack of lanes returns a stack; None for a layer without
-    parameters, a mapping for one with several.
-
     >>> adjoint(Shared(2, 1, 1), torch.tensor([[1.0, 9.0], [9.0, 3.0]]))
     tensor([[4.]])
     """
@@ -224,9 +221,6 @@ def _outputs_by_bias(spec: Spec, device: torch.device) -> Tensor:
 @torch.no_grad()
 def project(dense: Tensor, spec: Spec) -> Any:
     """The weight whose matrix is nearest in least squares: for each number of it, the mean of the entries it fills.
-
-    A kernel tap that never meets the image is given 0; None for a layer without parameters. A stack of lanes returns a
-    stack.
 
     >>> project(torch.tensor([[1.0, 9.0], [9.0, 3.0]]), Shared(2, 1, 1))
     tensor([[2.]])
