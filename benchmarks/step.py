@@ -59,7 +59,7 @@ def plain(network: Network, dense: bool) -> nn.Sequential:
             modules += [nn.Flatten(), nn.Linear(*reversed(step.spec.matrix_shape))]
         elif isinstance(step, Layer):
             s = step.spec
-            modules.append(nn.Conv2d(s.in_shape[0], s.out_channels, s.kernels, s.strides, s.paddings))
+            modules.append(nn.Conv2d(s.in_shape[0], s.out_channels, s.kernel, s.stride, s.padding))
             shape = s.out_shape
         elif isinstance(step, Norm):
             modules.append(nn.LayerNorm(step.features if dense else shape, elementwise_affine=step.learned))

@@ -94,7 +94,7 @@ def geometry(spec: Spec) -> tuple[str, tuple[int, ...]]:
             name, own = "shared_layer", (core.out_features, core.in_features)
         case Conv() | Local():
             (c_in, *image), (c_out, *output), g = core.in_shape, core.out_shape, core.groups
-            steps = (*core.kernels, *core.strides, *core.paddings, *core.dilations)
+            steps = (*core.kernel, *core.stride, *core.padding, *core.dilation)
             name = "local_layer" if isinstance(core, Local) else "convolution"
             own = (*image, *output, *steps, c_out // g, c_in // g)
         case _:

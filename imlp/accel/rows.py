@@ -77,7 +77,7 @@ def pull(dense: Tensor, spec: Any, locality: float, sharing: float) -> None:
         weight = dense.new_empty(out, *kernel, channels).permute(0, 3, 1, 2)
     else:  # nothing is shared: Pi(W) = M * W
         weight, sharing = dense.new_zeros(()).expand(spec.weight_shape), 0.0
-    sums = torch.empty(threads, size + prod(spec.kernels), dtype=torch.float64)
+    sums = torch.empty(threads, size + prod(spec.kernel), dtype=torch.float64)
     kept, geometry = dense.new_empty(threads, size), _geometry(spec, weight.stride())
     numbers = (number(1 - locality), number(1 - sharing), number(sharing))
     rooms = (_pointer(sums), _pointer(kept), ctypes.c_void_p(geometry.ctypes.data))
@@ -159,5 +159,5 @@ def _is_ours(path: Path, kind: Callable[[int], bool]) -> bool:
 @lru_cache(maxsize=1024)
 def _geometry(spec: Any, steps: tuple[int, ...]) -> np.ndarray[Any, Any]:
     shapes = (*spec.in_shape, *spec.out_shape, spec.groups)
-    kernel = (*spec.kernels, *spec.strides, *spec.paddings, *spec.dilations)
+    kernel = (*spec.kernel, *spec.stride, *spec.padding, *spec.dilation)
     return np.array([*shapes, *kernel, *(steps if len(steps) == 5 else (0, *steps))], np.int64)

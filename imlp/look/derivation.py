@@ -126,7 +126,7 @@ def window(spec: Window, i: int, j: int, name_i: str, name_j: str, steps: Steps)
             return None, f"0, for input channel c = {c} is not in group g = {g}"
     tap = []
     for axis, (name, place, pixel, word) in enumerate((("a", "y", "v", "row"), ("b", "x", "u", "column"))):
-        k, s, p, d = (pair[axis] for pair in (spec.kernels, spec.strides, spec.paddings, spec.dilations))
+        k, s, p, d = (pair[axis] for pair in (spec.kernel, spec.stride, spec.padding, spec.dilation))
         walk.symbols |= {f"s_{place}": s, f"p_{place}": p, f"d_{place}": d}
         t = f"t_{place}"
         offset = walk(t, f"{word}s from the window's edge", f"{pixel} + p_{place} - {place} * s_{place}")

@@ -146,20 +146,16 @@ def size_table(plan: Plan, itemsize: int = 4) -> Table:
 
 def _in_short(spec: Spec) -> str:
     """The geometry as far as it fits into a table: `Conv 3x3 /2 g4` has stride 2 and 4 groups."""
-    kernel: Shape
-    stride: Shape
     match spec:
         case Shared(rows):
             return f"Shared, {rows} rows" if rows > 1 else "Shared"
-        case Conv():
-            name, kernel, stride, mode = "Conv", spec.kernels, spec.strides, "zeros"
-        case ConvNd():
-            name = "ConvTranspose" if spec.transposed else "Conv"
-            kernel, stride, mode = spec.kernel, spec.stride, spec.mode
+        case Conv() | ConvNd():
+            name = "ConvTranspose" if getattr(spec, "transposed", False) else "Conv"
+            mode = getattr(spec, "mode", "zeros")
         case _:
             return type(spec).__name__
-    extras = [f"/{max(stride)}"] * (max(stride) > 1) + [f"g{spec.groups}"] * (spec.groups > 1)
-    return " ".join([name, "x".join(map(str, kernel)), *extras, *[mode] * (mode != "zeros")])
+    extras = [f"/{max(spec.stride)}"] * (max(spec.stride) > 1) + [f"g{spec.groups}"] * (spec.groups > 1)
+    return " ".join([name, "x".join(map(str, spec.kernel)), *extras, *[mode] * (mode != "zeros")])
 
 
 def _check_room(plan: Plan, like: Tensor, limit: int | None, layers: Layers) -> None:

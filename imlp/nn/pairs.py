@@ -85,7 +85,7 @@ def unwrapped(module: nn.Module) -> nn.Module:
 def prior_numbers(own: nn.Module, spec: Spec, *, like: Tensor) -> tuple[Tensor, Tensor | None]:
     """Weight and bias of a structured layer, with the shapes of its spec and the type and device of `like`."""
     if isinstance(own, nn.AvgPool2d):
-        mean = 1 / (own.divisor_override or prod(spec.kernels))  # type: ignore[attr-defined]
+        mean = 1 / (own.divisor_override or prod(spec.kernel))  # type: ignore[attr-defined]
         return like.new_full(spec.weight_shape or (), mean), None
     weight, bias = (current(own, part) for part in ("weight", "bias"))
     if weight is None or weight.numel() != prod(spec.weight_shape or ()):
