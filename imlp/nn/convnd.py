@@ -60,13 +60,9 @@ class ConvNd(Spec):
 
     @property
     def nnz(self) -> int:
-        axes = zip(self.in_shape[1:], self._axes, strict=True)
+        axes = zip(self.in_shape[1:], map(self._axis, range(len(self.kernel))), strict=True)
         pairs = [len(np.unique(output * size + pixel)) for size, (output, _, pixel) in axes]
         return prod(self.parameters["weight"].shape[:2]) * prod(pairs)
-
-    @property
-    def _axes(self) -> list[tuple[np.ndarray, ...]]:
-        return [self._axis(axis) for axis in range(len(self.kernel))]
 
     def _axis(self, axis: int) -> tuple[np.ndarray, ...]:
         """Every `(output, tap, pixel)` of an axis of the image."""
@@ -94,7 +90,7 @@ class ConvNd(Spec):
         partner = a // (own // self.groups) * other + b
         output, input = (partner, a) if self.transposed else (a, partner)
         sizes = self.out_shape[1:], self.kernel, self.in_shape[1:]
-        places = map(_flat, sizes, zip(*self._axes, strict=True))
+        places = map(_flat, sizes, zip(*map(self._axis, range(len(self.kernel))), strict=True))
         parts = zip((output, a * other + b, input), sizes, places, strict=True)
         row, number, column = (channel * prod(size) + place for channel, size, place in parts)
         return row.ravel(), column.ravel(), number.ravel()
