@@ -47,7 +47,7 @@ class Diagonal:
 
 
 def permuted(diagonals: Sequence[Diagonal], field: Literal["row", "column"], digits: Sequence[Digit]) -> list[Diagonal]:
-    """The diagonals of `L W_P` for the permutation `L` with these digits, or for columns of `W_P L`.
+    """The diagonals of `L W_P` (rows) or `W_P L` (columns), for the permutation `L` with these digits.
 
     A column of `W_P` reads an output of `L`, and so a column of the product its input.
     """
