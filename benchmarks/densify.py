@@ -37,7 +37,7 @@ def identity_matrix(spec: Conv, weight: Tensor) -> Tensor:
     """The layer applied to every row of the identity, transposed."""
     m_out, m_in = spec.matrix_shape
     built = weight.new_empty(m_in, m_out)
-    geometry = (None, spec.strides, spec.paddings, spec.dilations, spec.groups)
+    geometry = (None, spec.stride, spec.padding, spec.dilation, spec.groups)
     for start in range(0, m_in, ROWS):
         some = range(start, min(start + ROWS, m_in))
         rows = weight.new_zeros(len(some), m_in)
@@ -52,14 +52,14 @@ def contracted_matrix(spec: Conv, weight: Tensor) -> Tensor:
     (c, *_), (o, *_), g = spec.in_shape, spec.out_shape, spec.groups
     if g == 1:
         return torch.einsum("ocij,iyv,jxu->oyxcvu", weight, *patterns).reshape(spec.matrix_shape)
-    own = torch.einsum("gocij,iyv,jxu->goyxcvu", weight.view(g, o // g, c // g, *spec.kernels), *patterns)
+    own = torch.einsum("gocij,iyv,jxu->goyxcvu", weight.view(g, o // g, c // g, *spec.kernel), *patterns)
     return torch.block_diag(*own.reshape(g, spec.matrix_shape[0] // g, -1))
 
 
 def _pattern(spec: Conv, axis: int) -> Tensor:
     """`(taps, outputs, pixels)` of one axis of the image."""
-    pattern = torch.zeros(spec.kernels[axis], spec.out_shape[1 + axis], spec.in_shape[1 + axis])
-    for tap in range(spec.kernels[axis]):
+    pattern = torch.zeros(spec.kernel[axis], spec.out_shape[1 + axis], spec.in_shape[1 + axis])
+    for tap in range(spec.kernel[axis]):
         for output in spec.outputs_reached(axis, tap):
             pattern[tap, output, spec.pixel(axis, output, tap)] = 1
     return pattern

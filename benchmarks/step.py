@@ -39,7 +39,7 @@ from imlp.accel.adam import adam
 from imlp.accel.lanes import one_by_one
 from imlp.accel.layers import product
 from imlp.accel.network import _loss_and_backward
-from imlp.accel.precision import products_in
+from imlp.accel.precision import computing
 from imlp.couplings import Move, Moves, coupling
 from imlp.model import Model
 from imlp.model.mixing import move_lane, prepare
@@ -59,7 +59,7 @@ def plain(network: Network, dense: bool) -> nn.Sequential:
             modules += [nn.Flatten(), nn.Linear(*reversed(step.spec.matrix_shape))]
         elif isinstance(step, Layer):
             s = step.spec
-            modules.append(nn.Conv2d(s.in_shape[0], s.out_channels, s.kernels, s.strides, s.paddings))
+            modules.append(nn.Conv2d(s.in_shape[0], s.out_channels, s.kernel, s.stride, s.padding))
             shape = s.out_shape
         elif isinstance(step, Norm):
             modules.append(nn.LayerNorm(step.features if dense else shape, elementwise_affine=step.learned))
@@ -85,7 +85,7 @@ def our_step(network: Network, dense: bool, lanes: int | None, x: Tensor, y: Ten
     model = accel.init(network, dense=dense, seed=0, lanes=lanes, device=x.device)
 
     def step() -> None:
-        with products_in(products):
+        with computing(products=products):
             accel.train_step(model, x, y)
 
     return step

@@ -18,7 +18,7 @@ from imlp.look import plot
 from imlp.look.plot import PART_COLORS
 from imlp.plugins import provide_text
 from imlp.spec import Chain, Conv, Local, Patchify, Shared, Spec, Transpose
-from imlp.spec.meter import PARTS
+from imlp.spec.base import PARTS
 
 CONV = Conv((1, 4, 4), 1, kernel=3, padding=1)
 KERNEL = np.arange(1.0, 10).reshape(1, 1, 3, 3)

@@ -16,7 +16,6 @@ from imlp.spec import Shape, Spec
 
 
 def uniform(shape: Shape, fan_in: int, *, rng: np.random.Generator) -> np.ndarray:
-    """Uniform within `1 / sqrt(fan_in)`."""
     bound = fan_in**-0.5
     return rng.uniform(-bound, bound, size=shape)
 
@@ -24,11 +23,6 @@ def uniform(shape: Shape, fan_in: int, *, rng: np.random.Generator) -> np.ndarra
 def prior_weight(spec: Spec, *, rng: np.random.Generator) -> Any:
     """The small weight of a structured layer, a mapping if there are several; None for a permutation."""
     return spec.unnamed({name: uniform(own.shape, own.fan_in, rng=rng) for name, own in spec.parameters.items()})
-
-
-def dense_weight(spec: Spec, *, rng: np.random.Generator) -> np.ndarray:
-    """The full matrix `(M_out, M_in)` of the dense layer beside it."""
-    return uniform(spec.matrix_shape, spec.matrix_shape[1], rng=rng)
 
 
 def network_parameters(

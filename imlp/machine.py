@@ -24,11 +24,7 @@ VECTOR_UNITS = {"avx512f": "AVX-512", "avx2": "AVX2", "avx": "AVX", "sse4_2": "S
 
 
 def device(backend: str, wanted: str, dtype: str) -> str:
-    """Where a backend computes in `dtype`, if it is to compute on `wanted`: on the best device there is for `auto`.
-
-    >>> device("reference", "auto", "float64")
-    'cpu'
-    """
+    """Where a backend computes in `dtype`, if it is to compute on `wanted`: on the best device there is for `auto`."""
     if backend == "reference":
         if wanted not in ("auto", "cpu"):
             raise ConfigError(f"device is {wanted!r}", "the reference computes on the cpu")
@@ -110,11 +106,7 @@ def memory(network: Network, *, lanes: int, batch: int, itemsize: int, images: i
 
 
 def facts_of_this_machine() -> dict[str, Any]:
-    """Versions, cores, and which path interpolation takes.
-
-    >>> facts_of_this_machine()["numpy"] == numpy.__version__
-    True
-    """
+    """Versions, cores, and which path interpolation takes."""
     facts: dict[str, Any] = {
         "imlp": imlp.__version__,
         "python": platform.python_version(),
@@ -139,11 +131,7 @@ def facts_of_this_machine() -> dict[str, Any]:
 
 
 def processor() -> str:
-    """The processor's name and its widest vector units: how a sum is rounded depends on them.
-
-    >>> bool(processor())
-    True
-    """
+    """The processor's name and its widest vector units: how a sum is rounded depends on them."""
     try:
         with open("/proc/cpuinfo") as file:
             lines = [line.split(":", 1) for line in file.read().split("\n\n")[0].splitlines() if ":" in line]
@@ -159,7 +147,6 @@ def processor() -> str:
 
 
 def environment() -> dict[str, Any]:
-    """What `env.json` holds: versions, devices, the command and the time."""
     return {
         **facts_of_this_machine(),
         "command": " ".join([os.path.basename(sys.argv[0]), *sys.argv[1:]]),

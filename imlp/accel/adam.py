@@ -52,14 +52,7 @@ def by_decay(
 def _count(model: Model, name: str, device: torch.device) -> Tensor:
     """Which step this is for the parameter, from 1, as the fused kernel takes it."""
     since = int(model.restarts[name][0]) if name in model.restarts else 0
-    t, room = model.step + 1 - since, model.scratch.setdefault("adam", {})
-    if room.get("step") != model.step:
-        room.clear()
-        room["step"] = model.step
-    if t not in room:
-        room[t] = torch.full((), float(t), dtype=torch.float32, device=device)
-    found: Tensor = room[t]
-    return found
+    return torch.full((), float(model.step + 1 - since), dtype=torch.float32, device=device)
 
 
 def _stored_as(parameter: Tensor, gradient: Tensor) -> Tensor:

@@ -52,7 +52,6 @@ def _numbers(draw: Draw, device: torch.device) -> torch.Tensor:
 
 
 def _shift(images: torch.Tensor, draw: Draw) -> torch.Tensor:
-    """Boxes of the images' own size, at most PADDING outside of them."""
     b, c, h, w = images.shape
     top, left, _, _, flip = _numbers(draw, images.device)  # (B, 1)
     row, column = (torch.arange(n, device=images.device) for n in (h, w))
@@ -64,7 +63,6 @@ def _shift(images: torch.Tensor, draw: Draw) -> torch.Tensor:
 
 
 def _scale(images: torch.Tensor, draw: Draw, dtype: torch.dtype) -> torch.Tensor:
-    """Boxes within the images, drawn out to their size."""
     _, _, h, w = images.shape
     top, left, height, width, flip = _numbers(draw, images.device)  # (B, 1)
     row, column = (torch.arange(n, device=images.device) for n in (h, w))

@@ -19,19 +19,14 @@ JOINED = range(8, 128)  # numbers of input channels for which kernel rows are jo
 
 def apply(spec: Conv, weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:
     images = x.view(-1, *spec.in_shape)  # (N, c, h_in, w_in)
-    y = functional.conv2d(images, weight, bias, spec.strides, spec.paddings, spec.dilations, spec.groups)
+    y = functional.conv2d(images, weight, bias, spec.stride, spec.padding, spec.dilation, spec.groups)
     return y.flatten(1)
-
-
-def expand(spec: Conv, bias: Tensor) -> Tensor:
-    _, h_out, w_out = spec.out_shape
-    return bias.repeat_interleave(h_out * w_out)
 
 
 def diagonals(spec: Window, own: int = 0) -> list[Diagonal]:
     """Those of a convolution, or with kernels of `own` numbers each that follow one another from place to place."""
     (c_in, h_in, w_in), (c_out, h_out, w_out), g = spec.in_shape, spec.out_shape, spec.groups
-    (k_y, k_x), (s_y, s_x), d_y = spec.kernels, spec.strides, spec.dilations[0]
+    (k_y, k_x), (s_y, s_x), d_y = spec.kernel, spec.stride, spec.dilation[0]
     taps, c_group, o_group = k_y * k_x, c_in // g, c_out // g
     channels = (
         Axis(g, o_group * c_group * taps, o_group * h_out * w_out, c_group * h_in * w_in),
@@ -51,8 +46,7 @@ def diagonals(spec: Window, own: int = 0) -> list[Diagonal]:
 
 
 def _taps(spec: Window, axis: int) -> list[tuple[range, range]]:
-    """Each tap of an axis with the outputs at which it meets the image."""
-    return [(range(t, t + 1), met) for t in range(spec.kernels[axis]) if (met := spec.outputs_reached(axis, t))]
+    return [(range(t, t + 1), met) for t in range(spec.kernel[axis]) if (met := spec.outputs_reached(axis, t))]
 
 
 def _runs(spec: Window) -> list[tuple[range, range]]:

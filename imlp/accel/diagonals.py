@@ -38,12 +38,7 @@ class Diagonal:
     row: int = 0
     column: int = 0
 
-    def without_single_axes(self) -> "Diagonal":
-        """The same entries; every axis that a view has costs a little time."""
-        return replace(self, axes=tuple(axis for axis in self.axes if axis.size > 1))
-
     def unrolled(self, index: int) -> list["Diagonal"]:
-        """The same entries as one diagonal for each position of an axis."""
         axis, axes = self.axes[index], self.axes[:index] + self.axes[index + 1 :]
         return [
             Diagonal(axes, self.weight + k * axis.weight, self.row + k * axis.row, self.column + k * axis.column)
@@ -51,15 +46,14 @@ class Diagonal:
         ]
 
 
-def permute_rows(diagonals: Sequence[Diagonal], digits: Sequence[Digit]) -> list[Diagonal]:
-    """The diagonals of `L W_P`, for the permutation `L` with these digits: rows move from `input` to `output`."""
-    return [moved for diagonal in diagonals for moved in _relabel(diagonal, "row", digits)]
+def permuted(diagonals: Sequence[Diagonal], field: Literal["row", "column"], digits: Sequence[Digit]) -> list[Diagonal]:
+    """The diagonals of `L W_P` (rows) or `W_P L` (columns), for the permutation `L` with these digits.
 
-
-def permute_columns(diagonals: Sequence[Diagonal], digits: Sequence[Digit]) -> list[Diagonal]:
-    """The diagonals of `W_P L`: a column of `W_P` reads an output of `L`, and so a column of the product its input."""
+    A column of `W_P` reads an output of `L`, and so a column of the product its input.
+    """
     inverse = [Digit(digit.size, digit.output, digit.input) for digit in digits]
-    return [moved for diagonal in diagonals for moved in _relabel(diagonal, "column", inverse)]
+    digits = inverse if field == "column" else digits
+    return [moved for diagonal in diagonals for moved in _relabel(diagonal, field, digits)]
 
 
 def _relabel(diagonal: Diagonal, field: Literal["row", "column"], digits: Sequence[Digit]) -> list[Diagonal]:

@@ -46,7 +46,6 @@ def filled(spec: Spec, arrays: Arrays, like: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def matrix(spec: Spec, arrays: Arrays, like: Tensor, *, sparse: bool = False) -> Tensor:
-    """`W_P`, dense or CSR."""
     place, values = filled(spec, arrays, like)
     m_out, m_in = spec.matrix_shape
     if sparse:
@@ -64,15 +63,6 @@ def apply(spec: Spec, arrays: Arrays, x: Tensor) -> Tensor:
     indices = torch.stack([place // m_in, place % m_in])
     w_p = torch.sparse_coo_tensor(indices, values, spec.matrix_shape, check_invariants=False, is_coalesced=True)
     return torch.sparse.mm(w_p, x.T).T
-
-
-def interpolate(dense: Tensor, place: Tensor, values: Tensor, keep: float, alpha: float) -> None:
-    """`W <- keep W + alpha W_P` for one contiguous matrix."""
-    if keep == 0:
-        dense.zero_()
-    elif keep != 1:
-        dense.mul_(keep)
-    dense.view(-1).index_add_(0, place, values, alpha=alpha)
 
 
 def adjoint(spec: Spec, dense: Tensor) -> Tensor:
@@ -95,7 +85,6 @@ def project(spec: Spec, dense: Tensor) -> Tensor:
 
 @lru_cache(maxsize=64)
 def host_map(spec: Spec) -> LinearMap:
-    """`w -> matrix(w)` in NumPy."""
     if not isinstance(spec, Chain):
         return own_map(spec)
     return linear_map_of(spec, lambda w: _host_matrix(spec, split(spec, w)))
@@ -110,9 +99,9 @@ def _host_matrix(spec: Spec, arrays: Mapping[str, np.ndarray]) -> scipy_sparse.c
         return product
     if not has_diagonals(spec):
         return own_matrix(spec, arrays)
-    known = views.sparse(spec, torch.as_tensor(next(iter(arrays.values()), np.ones(()))))
-    csr = (known.values().numpy(), known.col_indices().numpy(), known.crow_indices().numpy())
-    return scipy_sparse.csr_array(csr, shape=spec.matrix_shape)
+    rows, columns, numbers = views.coordinates(spec)
+    values = next(iter(arrays.values()), np.ones(1)).ravel()[numbers]
+    return scipy_sparse.csr_array((values, (rows, columns)), shape=spec.matrix_shape)
 
 
 @lru_cache(maxsize=256)
@@ -141,5 +130,4 @@ def _asked(spec: Spec, arrays: Arrays, like: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def flat(arrays: Arrays) -> Tensor:
-    """All numbers of the parameters in a row."""
     return torch.cat([array.reshape(-1) for array in arrays.values()])

@@ -5,7 +5,6 @@ imported only then, or by `describe`. One launch per lane, with keep and alpha a
 device.
 """
 
-from collections.abc import Callable
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,9 @@ import torch
 from torch import Tensor
 
 from imlp.accel import rows
+from imlp.accel.chain import split_at_core
 from imlp.errors import install_hint
-from imlp.spec import Chain, Conv, Local, Patchify, Shared, Spec, Transpose
+from imlp.spec import Conv, Local, Patchify, Shared, Spec, Transpose
 
 SOURCE = Path(__file__).with_name("kernels.cu")
 THREADS = 256
@@ -23,14 +23,13 @@ SUFFIX = {torch.float32: "f32", torch.float64: "f64"}
 PATCHIFY, UNPATCHIFY, TRANSPOSE = 1, 2, 3
 
 
-def usable(dense: Tensor, spec: Spec) -> bool:
-    """Whether `interpolate` takes the fused kernel for this tensor and layer."""
-    return dense.is_cuda and dense.dtype in SUFFIX and geometry(spec) is not None and status()[0]
+def usable(dense: Tensor) -> bool:
+    """Whether `interpolate` takes the fused kernel for this tensor, where the diagonals are known."""
+    return dense.is_cuda and dense.dtype in SUFFIX and status()[0]
 
 
 @cache
 def status() -> tuple[bool, str]:
-    """Whether CuPy and a CUDA device work together, and why or why not."""
     if not torch.cuda.is_available():
         return False, "torch sees no CUDA device"
     major = (torch.version.cuda or "12").split(".")[0]
@@ -67,7 +66,7 @@ def interpolate(dense: Tensor, spec: Spec, weight: Tensor, keep: float, alpha: f
     """`W <- keep W + alpha W_P` for one contiguous matrix on CUDA."""
     import cupy
 
-    name, numbers = geometry(spec) or ("", ())  # never None where `usable`
+    name, numbers = geometry(spec)
     kernel = _module().get_function(f"{name}_{SUFFIX[dense.dtype]}")
     m_out, m_in = spec.matrix_shape
     grid = (-(-m_in // THREADS), min(m_out, 65535))
@@ -81,50 +80,36 @@ def interpolate(dense: Tensor, spec: Spec, weight: Tensor, keep: float, alpha: f
 
 
 @lru_cache(maxsize=1024)
-def geometry(spec: Spec) -> tuple[str, tuple[int, ...]] | None:
-    """The kernel's name and the whole numbers that it reads, in the order of `kernels.cu`; None if there is no kernel.
+def geometry(spec: Spec) -> tuple[str, tuple[int, ...]]:
+    """The kernel's name and the whole numbers that it reads, in the order of `kernels.cu`.
 
+    >>> from imlp.spec import Chain
     >>> geometry(Chain(Transpose(16, 128), Shared(128, 16, 16)))
     ('shared_layer', (2048, 2048, 1, 0, 16, 16, 3, 16, 128, 0, 0))
     """
-    parts = spec.parts if isinstance(spec, Chain) else (spec,)
-    at = next((k for k, part in enumerate(parts) if part.parameters), len(parts))
-    before, core, after = parts[:at], parts[at : at + 1], parts[at + 1 :]
-    if any(type(part) not in STAGES for part in (*before, *after)) or any(type(part) not in CORES for part in core):
-        return None
-    name, own = CORES[type(core[0])](core[0]) if core else ("permutation", ())
-    stages = [STAGES[type(part)](part) for part in before]
-    stages += [_inverse(STAGES[type(part)](part)) for part in reversed(after)]
-    flat = [number for stage in stages for number in stage]
-    return name, (*spec.matrix_shape, len(before), len(after), *own, *flat)
+    before, core, after = split_at_core(spec)
+    own: tuple[int, ...]
+    match core:
+        case Shared():
+            name, own = "shared_layer", (core.out_features, core.in_features)
+        case Conv() | Local():
+            (c_in, *image), (c_out, *output), g = core.in_shape, core.out_shape, core.groups
+            steps = (*core.kernel, *core.stride, *core.padding, *core.dilation)
+            name = "local_layer" if isinstance(core, Local) else "convolution"
+            own = (*image, *output, *steps, c_out // g, c_in // g)
+        case _:
+            name, own, before, after = "permutation", (), (core, *after), ()
+    stages = [number for part in before for number in _stage(part)]
+    stages += [number for part in reversed(after) for number in _stage(part, inverse=True)]
+    return name, (*spec.matrix_shape, len(before), len(after), *own, *stages)
 
 
-def _shared(core: Shared) -> tuple[str, tuple[int, ...]]:
-    return "shared_layer", (core.out_features, core.in_features)
-
-
-def _window(core: Conv | Local) -> tuple[str, tuple[int, ...]]:
-    (c_in, *image), (c_out, *output), g = core.in_shape, core.out_shape, core.groups
-    steps = (*core.kernels, *core.strides, *core.paddings, *core.dilations)
-    return "local_layer" if isinstance(core, Local) else "convolution", (*image, *output, *steps, c_out // g, c_in // g)
-
-
-def _patchify(spec: Patchify) -> tuple[int, ...]:
-    return PATCHIFY, spec.channels, spec.height, spec.width, spec.patch
-
-
-def _transpose(spec: Transpose) -> tuple[int, ...]:
-    return TRANSPOSE, spec.rows, spec.cols, 0, 0
-
-
-def _inverse(stage: tuple[int, ...]) -> tuple[int, ...]:
-    """The way back, from a row of `W` to a row of the core."""
-    kind, a, b, *rest = stage
-    return (TRANSPOSE, b, a, *rest) if kind == TRANSPOSE else (UNPATCHIFY, a, b, *rest)
-
-
-CORES: dict[type[Spec], Callable[..., tuple[str, tuple[int, ...]]]] = {Shared: _shared, Conv: _window, Local: _window}
-STAGES: dict[type[Spec], Callable[..., tuple[int, ...]]] = {Patchify: _patchify, Transpose: _transpose}
+def _stage(part: Spec, *, inverse: bool = False) -> tuple[int, ...]:
+    """The numbers of a permutation; the inverse is the way back, from a row of `W` to a row of the core."""
+    if isinstance(part, Patchify):
+        return UNPATCHIFY if inverse else PATCHIFY, part.channels, part.height, part.width, part.patch
+    assert isinstance(part, Transpose)
+    return TRANSPOSE, *((part.cols, part.rows) if inverse else (part.rows, part.cols)), 0, 0
 
 
 @cache

@@ -1,7 +1,5 @@
 """The verbs on one layer, as couplings are given them."""
 
-from typing import TYPE_CHECKING
-
 from imlp.accel.meter import measure, measure_random
 from imlp.accel.pulling import pull, pull_bias
 from imlp.accel.verbs import (
@@ -16,11 +14,3 @@ from imlp.accel.verbs import (
     project,
     to_numpy,
 )
-
-if TYPE_CHECKING:  # mypy compares this module with the interface
-    from torch import Tensor
-
-    import imlp.accel.layer_verbs
-    from imlp.verbs import LayerVerbs
-
-    _implements: LayerVerbs[Tensor] = imlp.accel.layer_verbs

@@ -61,19 +61,13 @@ def product(x: Tensor, A: Tensor, b: Tensor | None = None) -> Tensor:
     With several threads each multiplies a block of A's columns: for a batch of this size MKL would divide the rows of
     `x` instead, and every thread would read all of A. It depends on nothing but the shapes and the number of threads.
     """
-    blocks = _blocks(A)
-    if blocks == 1:
+    alone = torch.compiler.is_compiling() or A.device.type != "cpu" or A.element_size() < 4
+    blocks = 1 if alone else torch.get_num_threads()
+    if blocks == 1 or A.shape[1] % blocks or A.shape[1] // blocks < 256:
         return torch.mm(x, A) if b is None else torch.addmm(b, x, A)
     columns = A.unflatten(1, (blocks, -1)).transpose(0, 1)  # (blocks, K, M / blocks)
     y = torch.bmm(x.expand(blocks, -1, -1), columns).transpose(0, 1)  # (N, blocks, M / blocks)
     return y.flatten(1) if b is None else (y + b.view(blocks, -1)).flatten(1)
-
-
-def _blocks(A: Tensor) -> int:
-    if torch.compiler.is_compiling() or A.device.type != "cpu" or A.element_size() < 4:
-        return 1
-    threads = torch.get_num_threads()
-    return threads if A.shape[1] % threads == 0 and A.shape[1] // threads >= 256 else 1
 
 
 def structured(
@@ -139,18 +133,15 @@ def layer_norm(
 
 
 def gelu(x: Tensor) -> tuple[Tensor, Backward]:
-    """`y = x Phi(x)`, the exact one with erf."""
     return functional.gelu(x), lambda dy: (torch.ops.aten.gelu_backward(dy, x), {})
 
 
 def relu(x: Tensor) -> tuple[Tensor, Backward]:
-    """`y = max(x, 0)`, with slope 0 at 0."""
     y = x.clamp_min(0)
     return y, lambda dy: (torch.ops.aten.threshold_backward(dy, y, 0), {})
 
 
 def identity(x: Tensor) -> tuple[Tensor, Backward]:
-    """`y = x`: the activation called "none"."""
     return x, lambda dy: (dy, {})
 
 

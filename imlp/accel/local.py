@@ -16,9 +16,9 @@ from imlp.spec import Local
 def apply(spec: Local, weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:
     (p, o, c, *_), g = spec.weight_shape, spec.groups
     images = x.view(-1, *spec.in_shape)  # (N, c_in, h_in, w_in)
-    patches = functional.unfold(images, spec.kernels, spec.dilations, spec.paddings, spec.strides)  # (N, c_in k k, p)
+    patches = functional.unfold(images, spec.kernel, spec.dilation, spec.padding, spec.stride)  # (N, c_in k k, p)
     patches = patches.view(len(x), g, -1, p).permute(3, 1, 0, 2)  # (p, g, N, c k k)
-    kernels = weight.reshape(p, g, o // g, c * prod(spec.kernels))
+    kernels = weight.reshape(p, g, o // g, c * prod(spec.kernel))
     y = (patches @ kernels.mT).permute(2, 1, 3, 0).reshape(len(x), -1)  # (N, g, o/g, p)
     return y if bias is None else y + bias
 

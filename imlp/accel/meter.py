@@ -16,7 +16,7 @@ from imlp.accel.chain import has_diagonals
 from imlp.accel.verbs import arrays_of, check_tensor, project, rank, seen
 from imlp.accel.views import entries_filled, views
 from imlp.spec import Spec
-from imlp.spec.meter import PARTS, random_parts
+from imlp.spec.base import PARTS, random_parts
 
 BLOCK = 2**18  # numbers that are converted at once: few enough to stay in the cache
 

@@ -56,8 +56,9 @@ def init(
     lanes_fit(dense, lanes)
     dtype = _dtype(torch.float32 if dtype is None else dtype)
     if network.is_module:
+        module: Any = network
         place = {"dtype": dtype, "device": device or "cpu"}
-        return laid_out(_own(network).init(dense=dense, seed=seed, lanes=lanes, branches=branches, **place))
+        return laid_out(module.init(dense=dense, seed=seed, lanes=lanes, branches=branches, **place))
     parameters = {}
     for name, value in network_parameters(network, dense=dense, seed=seed, branches=branches).items():
         parameter = torch.tensor(value, dtype=dtype, device=device or "cpu")
@@ -82,17 +83,15 @@ def forward(model: Model, x: Tensor, *, watch: Watch | None = None) -> Tensor:
 
 def _forward(model: Model, x: Tensor, seen: Seen | None = None) -> Tensor:
     """The logits of a model without lanes; `seen` is given each operation's name and result."""
-    if model.network.is_module:
-        return _own(model.network).forward(model, x, seen)
-    return run(Pass(model, record=False, seen=seen), model.network.operations(dense=model.dense), x, first=True)[0]
+    network: Any = model.network
+    if network.is_module:
+        return network.forward(model, x, seen)
+    return run(Pass(model, record=False, seen=seen), network.operations(dense=model.dense), x, first=True)[0]
 
 
 @torch.no_grad()
 def loss_and_grads(model: Model, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-    """The mean cross entropy, a number or `(L,)`, and its gradient at every parameter by name.
-
-    `y` are labels `(N,)`, or how much of each class an image counts as, `(N, classes)`.
-    """
+    """The mean cross entropy, a number or `(L,)`, and its gradient at every parameter by name."""
     _check(model, x, y, shares=True)
     losses, grads = [], []
     for lane in one_by_one(model):
@@ -128,17 +127,14 @@ def train_step(
         prepare(model, prior, moves)
     model.keep_state(optimizer, torch.zeros_like)
     lanes = one_by_one(model)
-    backwards: list[Backward] = []
     if compile:
         pairs = [_compiled(model.network, model.dense, lane.branches)(lane.parameters, x, y) for lane in lanes]
-        losses, backwards = [loss for loss, _ in pairs], [partial(_hand_over, grads) for _, grads in pairs]
     else:
         pairs = [_loss_and_backward(lane, x, y, keep=True, reuse=not optimizer.clip) for lane in lanes]
-        losses, backwards = [loss for loss, _ in pairs], [backward for _, backward in pairs]
-    loss = joined(model, losses)
+    loss = joined(model, [own for own, _ in pairs])
     if check:
         refuse_non_finite(model, x, to_numpy(loss), forward, to_numpy)
-    for lane, backward in zip(lanes, backwards, strict=True):
+    for lane, (_, backward) in zip(lanes, pairs, strict=True):
         take = partial(STEPS[type(optimizer)], lane, settings=optimizer)
         take(clipped(_all_gradients(backward), optimizer.clip)) if optimizer.clip else backward(take)
     model.step += 1
@@ -160,10 +156,7 @@ def mix(
 ) -> Model:
     """The interpolation step of algorithm 1 on a whole network, in place: `W <- (1 - alpha) W + alpha W_P` by layer.
 
-    `alpha` is a number, one per lane, or a mapping from layer names to either; None leaves a lane untouched. `layers`
-    are those of the network's description unless given. Adam's moments and learned norms stay as they are. `head`
-    mixes the head as well, which the paper does not. Where the lanes have different couplings, `alpha` is `Moves`,
-    from layer names to a `Move` per lane. Couplings that need no prior, like `self`, are given None.
+    What `alpha` and the settings may be, the reference says.
 
     >>> from imlp import networks
     >>> from imlp.accel import init
@@ -204,17 +197,14 @@ def select(model: Model, lanes: Sequence[int]) -> Model:
 def relax(
     prior: Model, lanes: Model | None, branches: Sequence[Branch | None] = (), coupling: Replacing = RELAX
 ) -> Model:
-    """The lanes, and after them a lane that is the prior: trunk, head and norms. Adam starts again for it.
-
-    `branches` are those of all lanes, if any lane has one.
-    """
+    """The lanes, and after them a lane that is the prior: trunk, head and norms. Adam starts again for it."""
     like = next(iter(prior.parameters.values()))
 
     def join(stack: Tensor | None, lane: Tensor) -> Tensor:
         return lane[None].clone() if stack is None else torch.cat([stack, lane[None]])
 
-    options: dict[str, Any] = {"verbs": layer_verbs, "zeros": like.new_zeros, "joined": join}
-    return laid_out(with_lane_of_prior(prior, lanes, branches, coupling, **options))
+    made = with_lane_of_prior(prior, lanes, branches, coupling, verbs=layer_verbs, zeros=like.new_zeros, joined=join)
+    return laid_out(made)
 
 
 @torch.no_grad()
@@ -262,25 +252,19 @@ def _loss_and_backward(model: Model, x: Tensor, y: Tensor, *, keep: bool, reuse:
     With `keep` a module's buffers are changed on the way back. With `reuse` the gradients of weights of one shape share
     one place, so they must be used at once.
     """
-    if model.network.is_module:
-        return _own(model.network).loss_and_backward(model, x, y, keep=keep)
-    logits, back = run(Pass(model, reuse=reuse), model.network.operations(dense=model.dense), x, first=True)
+    network: Any = model.network
+    if network.is_module:
+        return network.loss_and_backward(model, x, y, keep=keep)
+    logits, back = run(Pass(model, reuse=reuse), network.operations(dense=model.dense), x, first=True)
     losses, dlogits = ops.cross_entropy(logits, y)  # (N,), (N, classes)
 
-    def run_back(receive: Receive) -> None:
-        back(dlogits / len(y), receive)
-
-    return losses.mean(), run_back
+    return losses.mean(), lambda receive: back(dlogits / len(y), receive)
 
 
 def _all_gradients(backward: Backward) -> dict[str, Tensor]:
     grads: dict[str, Tensor] = {}
     backward(grads.update)
     return grads
-
-
-def _hand_over(grads: dict[str, Tensor], receive: Receive) -> None:
-    receive(grads)
 
 
 @lru_cache(maxsize=16)
@@ -292,39 +276,29 @@ def _compiled(network: Network, dense: bool, branches: tuple[Branch | None, ...]
 
     compiled = torch.compile(step, fullgraph=True)
 
-    def run_compiled(*arguments: Any) -> Any:
+    def run_compiled(*arguments: Any) -> tuple[Tensor, Backward]:
         try:
-            return compiled(*arguments)
+            loss, grads = compiled(*arguments)
         except torch._dynamo.exc.TorchDynamoException as error:
             reason = str(error).strip().splitlines()[0]
             raise BackendError(
                 f"torch could not compile the step: {reason}", "install a C++ compiler, or use compile=False"
             ) from error
+        return loss, lambda receive: receive(grads)
 
     return run_compiled
 
 
 def _check(model: Model, x: Tensor, *labels: Tensor, shares: bool = False) -> None:
-    check_tensor(x, "images")
-    for y in labels:
-        check_tensor(y, "labels")
+    for given, what in ((x, "images"), *((y, "labels") for y in labels)):
+        check_tensor(given, what)
     batch_fits(model, x.shape, *(y.shape for y in labels), shares=shares)
     beside = next(iter(model.parameters.values()))
-    if x.dtype != beside.dtype or x.device != beside.device:
-        raise ArrayError(
-            f"images of {x.dtype} on {x.device} for a model of {beside.dtype} on {beside.device}",
-            f"convert them with .to({str(beside.device)!r}, {beside.dtype})",
-        )
-    for y in labels:
-        kind = x.dtype if y.ndim == 2 else torch.int64
-        if y.dtype != kind or y.device != x.device:
-            remedy = f"convert them with .to({str(x.device)!r}, {kind})"
-            raise ArrayError(f"labels of {y.dtype} on {y.device}", remedy)
-
-
-def _own(network: Any) -> Any:
-    """A PyTorch model of others, which computes with torch by itself."""
-    return network
+    for given, what in ((x, "images"), *((y, "labels") for y in labels)):
+        kind = torch.int64 if what == "labels" and given.ndim == 1 else beside.dtype
+        if given.dtype != kind or given.device != beside.device:
+            problem = f"{what} of {given.dtype} on {given.device} for a model of {beside.dtype} on {beside.device}"
+            raise ArrayError(problem, f"convert them with .to({str(beside.device)!r}, {kind})")
 
 
 def _dtype(dtype: Any) -> torch.dtype:

@@ -41,7 +41,6 @@ class Pass:
 
 
 def run(now: Pass, operations: Iterable[Operation], x: Tensor, *, first: bool) -> tuple[Tensor, Back]:
-    """Operations one after the other."""
     backs: list[Back] = []
     for operation in operations:
         x, back = HANDLERS[type(operation)](now, operation, x, first)
@@ -102,7 +101,6 @@ def _blended(
 
 
 def _made(now: Pass, layer: Layer, x: Tensor, first: bool, coupling: Branching) -> tuple[Tensor, ops.Backward]:
-    """The layer through the matrix that a coupling makes of its parts."""
     parts, spec = now.model.parts_of(layer.name, coupling), layer.spec
     y, back = ops.linear(x, *coupling.call("made", layer_verbs, spec, parts), first=first)
 

@@ -23,29 +23,10 @@ def multiplied_in() -> str:
     return _PRODUCTS.get()
 
 
-@contextmanager
-def products_in(precision: str) -> Iterator[None]:
-    """Multiply in `full` precision or in `bfloat16` inside the block.
-
-    >>> with products_in("bfloat16"):
-    ...     multiplied_in()
-    'bfloat16'
-    """
-    token = _PRODUCTS.set(precision)
-    try:
-        yield
-    finally:
-        _PRODUCTS.reset(token)
-
-
 class LinearInBfloat16(TorchFunctionMode):
     """`torch.nn.functional.linear` inside any module as `layers.linear` in bfloat16; all else keeps its precision.
 
     `torch.backends.mkldnn.matmul.fp32_precision` would do without it, but has no effect on many processors.
-
-    >>> with LinearInBfloat16():
-    ...     linear(torch.ones(1, 1), torch.tensor([[1.001]]))
-    tensor([[1.]])
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -59,16 +40,22 @@ def _linear_in_bfloat16(input: Tensor, weight: Tensor, bias: Tensor | None = Non
 
 @contextmanager
 def computing(*, threads: int = 0, deterministic: bool = False, products: str = "full") -> Iterator[None]:
-    """Threads (0: as they are), determinism and the precision of products inside a `with`; then as before."""
+    """Threads (0: as they are), determinism and the precision of products inside a `with`; then as before.
+
+    >>> with computing(products="bfloat16"):
+    ...     multiplied_in()
+    'bfloat16'
+    """
     before, strict = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     if threads:
         torch.set_num_threads(threads)
     if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
+    token = _PRODUCTS.set(products)
     try:
-        with products_in(products):
-            yield
+        yield
     finally:
+        _PRODUCTS.reset(token)
         torch.set_num_threads(before)
         torch.use_deterministic_algorithms(strict)

@@ -3,7 +3,7 @@
 `conv2d` multiplies the padding too (a 3 x 3 kernel on 2 x 2 pixels meets it five times out of nine), on the CPU oneDNN
 fills up blocks of 16 channels, and a few pixels are too little for it to be quick. There are three ways to do better:
 `Strips` of output rows, `Patches` for output pixels, and `Quads` for 2 x 2 pixels. Each does `forward` and then
-`backward`, any number of times, with a weight that is `stored` in the layout it needs.
+`backward` (to `dw`, `db`, `dx`), any number of times, with a weight that is `stored` in the layout it needs.
 """
 
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ class Strips:
         (self.c, self.h, self.w), (self.o, self.h_out, self.w_out) = spec.in_shape, spec.out_shape
         whole = rows == self.h_out
         self.spec, self.rows, self.n = spec, rows, self.h_out // rows
-        self.above = 0 if whole else spec.paddings[0]  # a single strip needs no padding: it has just the image
+        self.above = 0 if whole else spec.padding[0]  # a single strip needs no padding: it has just the image
         self.height = self.h if whole else spec.reach[0]
         self.channels_last = self.c > self.w
         row = (self.w, self.c) if self.channels_last else (self.c, self.w)
@@ -57,12 +57,11 @@ class Strips:
         return Y.view(-1, self.h_out * self.w_out, self.o).transpose(1, 2).reshape(len(x), -1)
 
     def backward(self, dy: Tensor, first: bool) -> tuple[Tensor, Tensor, Tensor | None]:
-        """`dw`, `db`, `dx`."""
         pixels = dy.view(-1, self.o, self.h_out * self.w_out)
         B = self.B.view(-1, self.X.shape[1])
         dY = pixels.transpose(1, 2).reshape(-1, len(B))  # (N n, rows w_out o)
         dB = torch.mm(dY.T, self.X).view(self.B.shape)
-        dw = dy.new_zeros((*self.spec.kernels, self.o, self.c))  # taps first, as the weight
+        dw = dy.new_zeros((*self.spec.kernel, self.o, self.c))  # taps first, as the weight
         for i, j, places in self._places(dB):
             torch.sum(places, (0, 1), out=dw[i, j])
         dx = None if first else self._paste(torch.mm(dY, B), len(dy))
@@ -72,7 +71,7 @@ class Strips:
         """For each tap the entries of `B` that it fills, `(y, x, o, c)`, as a view."""
         spec, (y_, x_, o_, v_, *row) = self.spec, B.stride()
         u_, c_ = row if self.channels_last else reversed(row)
-        (k_y, k_x), (s_y, s_x) = spec.kernels, spec.strides
+        (k_y, k_x), (s_y, s_x) = spec.kernel, spec.stride
         for i, j in product(range(k_y), range(k_x)):
             ys = spec.outputs_reached(0, i) if self.rows == self.h_out else range(self.rows)
             xs = spec.outputs_reached(1, j)
@@ -104,8 +103,7 @@ class Strips:
 
     @property
     def _step(self) -> int:
-        """From one strip to the next."""
-        return self.rows * self.spec.strides[0]
+        return self.rows * self.spec.stride[0]
 
 
 class Patches:
@@ -122,21 +120,20 @@ class Patches:
         self.spec = spec
 
     def forward(self, x: Tensor, w: Tensor, b: Tensor) -> Tensor:
-        (p_y, p_x), (s_y, s_x), (d_y, d_x) = self.spec.paddings, self.spec.strides, self.spec.dilations
+        (p_y, p_x), (s_y, s_x), (d_y, d_x) = self.spec.padding, self.spec.stride, self.spec.dilation
         images = x.view(-1, *self.spec.in_shape).permute(0, 2, 3, 1)
         images = functional.pad(images, (0, 0, p_x, p_x, p_y, p_y)).contiguous()  # (N, h, w, c)
         N_, v_, u_, c_ = images.stride()
         (o, h_out, w_out), steps = self.spec.out_shape, (N_, s_y * v_, s_x * u_, d_y * v_, d_x * u_, c_)
-        patches = images.as_strided((len(x), h_out, w_out, *self.spec.kernels, images.shape[3]), steps)
+        patches = images.as_strided((len(x), h_out, w_out, *self.spec.kernel, images.shape[3]), steps)
         self.padded = images.shape
         self.X, self.kernel = patches.reshape(len(x) * h_out * w_out, -1), w.permute(0, 2, 3, 1).reshape(o, -1)
         Y = torch.addmm(b, self.X, self.kernel.T)
         return Y.view(len(x), -1, o).transpose(1, 2).reshape(len(x), -1)
 
     def backward(self, dy: Tensor, first: bool) -> tuple[Tensor, Tensor, Tensor | None]:
-        """`dw`, `db`, `dx`."""
-        (c, h, w), (o, h_out, w_out), kernels = self.spec.in_shape, self.spec.out_shape, self.spec.kernels
-        (p_y, p_x), (s_y, s_x), (d_y, d_x) = self.spec.paddings, self.spec.strides, self.spec.dilations
+        (c, h, w), (o, h_out, w_out), kernels = self.spec.in_shape, self.spec.out_shape, self.spec.kernel
+        (p_y, p_x), (s_y, s_x), (d_y, d_x) = self.spec.padding, self.spec.stride, self.spec.dilation
         n_y, n_x = max(1, s_y // d_y), max(1, s_x // d_x)  # this many taps in a row meet different pixels
         dY = dy.view(len(dy), o, -1).transpose(1, 2).reshape(-1, o)  # (N h_out w_out, o)
         dw, db = torch.mm(dY.T, self.X).view(o, *kernels, c).permute(0, 3, 1, 2), dY.sum(0)
@@ -183,7 +180,6 @@ class Quads:
         return y.add_(b[:, None]).view(len(x), -1)
 
     def backward(self, dy: Tensor, first: bool) -> tuple[Tensor, Tensor, Tensor | None]:
-        """`dw`, `db`, `dx`."""
         dproducts = torch.mm(self.products.T, dy.view(-1, 4).T).view(9, -1, self.o)
         dw = torch.mm(self.taps.T, torch.bmm(dproducts.mT, self.x).view(9, -1)).view(3, 3, self.o, self.c)
         dx = None
@@ -206,15 +202,15 @@ def products_for(spec: Spec, device: torch.device) -> Products | None:
     """
     if type(spec) is not Conv or spec.groups > 1:
         return None
-    if (spec.in_shape[1:], spec.kernels, spec.strides, spec.paddings, spec.dilations) == Quads.GEOMETRY:
+    if (spec.in_shape[1:], spec.kernel, spec.stride, spec.padding, spec.dilation) == Quads.GEOMETRY:
         return Quads
     if device.type != "cpu":
         return None
     (c, _, _), (o, h_out, w_out) = spec.in_shape, spec.out_shape
-    outputs, blocks = prod(spec.kernels) * h_out * w_out, -(-c // 16) * -(-o // 16) * 256
+    outputs, blocks = prod(spec.kernel) * h_out * w_out, -(-c // 16) * -(-o // 16) * 256
     times: dict[Products | None, float] = {
         Strips: 2e5 + 1.2 * Strips.work(spec)[1],
-        None: 4e5 + (1.0 if prod(spec.strides) == 1 else 1.5) * outputs * blocks,
+        None: 4e5 + (1.0 if prod(spec.stride) == 1 else 1.5) * outputs * blocks,
     }
     if h_out * w_out <= 16:  # patches of more pixels would take much memory
         times[Patches] = 2e5 + outputs * c * (o + 100)

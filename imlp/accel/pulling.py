@@ -10,10 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from imlp import checks
 from imlp.accel import entries, rows
 from imlp.accel.chain import has_diagonals
-from imlp.accel.verbs import adjoint_bias, check_apart, check_dense, check_tensor, expand_bias, interpolate, project
+from imlp.accel.verbs import adjoint_bias, check_bias_change, check_changes, expand_bias, interpolate, project
 from imlp.accel.views import views
 from imlp.errors import ArrayError
 from imlp.spec import Conv, Spec
@@ -23,22 +22,14 @@ from imlp.spec import Conv, Spec
 def pull(dense: Tensor, spec: Spec, locality: Any, sharing: Any = None) -> Tensor:
     """`W <- W - locality (W - M * W) - sharing (M * W - Pi(W))`, in place, and returned.
 
-    `sharing` is as `locality` if it is None. `dense` is one contiguous matrix, or a stack of lanes with one alpha for
-    all or each.
-
     >>> from imlp.spec import Shared
     >>> pull(torch.tensor([[1.0, 8.0], [8.0, 3.0]]), Shared(2, 1, 1), locality=0.25, sharing=0.5)
     tensor([[1.5000, 6.0000],
             [6.0000, 2.5000]])
     """
-    check_dense(spec, dense)
-    check_apart(dense, "W")
+    both = check_changes(spec, dense, locality, locality if sharing is None else sharing)
     if not spec.parameters:
         raise ArrayError(f"{spec} has no weight to be near to", "pull towards a layer that has one")
-    if dense.is_neg():
-        raise ArrayError("W has torch's negative bit", "pass W.resolve_neg() and keep the result")
-    n = None if dense.ndim == 2 else len(dense)
-    both = checks.alphas(locality, n), checks.alphas(locality if sharing is None else sharing, n)
     for lane, outside, inside in zip(dense if dense.ndim == 3 else (dense,), *both, strict=True):
         if outside or inside:
             _pull(lane, spec, outside, inside)
@@ -72,10 +63,7 @@ def pull_bias(dense_bias: Tensor, spec: Spec, sharing: float) -> Tensor:
     >>> pull_bias(torch.tensor([3.0, 5.0, 1.0, 1.0]), Shared(2, 1, 2), sharing=1)
     tensor([2., 3., 2., 3.])
     """
-    (sharing,) = checks.alphas(sharing, None)
-    check_tensor(dense_bias, "the bias")
-    checks.dense_bias_fits(spec, dense_bias.shape)
-    check_apart(dense_bias, "the bias")
+    sharing = check_bias_change(spec, dense_bias, sharing)
     if type(spec) is Conv and dense_bias.ndim == 1:  # one channel after the other
         channels = dense_bias.unflatten(0, (spec.out_channels, -1))
         means = channels.mean(1, keepdim=True)
@@ -91,5 +79,4 @@ def pull_bias(dense_bias: Tensor, spec: Spec, sharing: float) -> Tensor:
 @lru_cache(maxsize=1024)
 @torch.inference_mode(False)  # autograd refuses what was made in such a mode
 def _outputs(spec: Spec, dtype: torch.dtype, device: torch.device) -> Any:
-    """How many outputs each number of the bias is added to."""
     return adjoint_bias(spec, torch.ones(spec.matrix_shape[0], dtype=dtype, device=device))

@@ -37,7 +37,6 @@ LEAST = 2**18  # numbers in `W`; views are done with fewer before it is compiled
 
 
 def usable(dense: Tensor, spec: Spec) -> bool:
-    """Whether `interpolate` takes this path."""
     fits = type(spec) in (Conv, Local) and dense.device.type == "cpu" and dense.dtype in TYPES
     return fits and spec.matrix_shape[0] * spec.matrix_shape[1] >= LEAST and status()[0]
 
@@ -78,7 +77,7 @@ def pull(dense: Tensor, spec: Any, locality: float, sharing: float) -> None:
         weight = dense.new_empty(out, *kernel, channels).permute(0, 3, 1, 2)
     else:  # nothing is shared: Pi(W) = M * W
         weight, sharing = dense.new_zeros(()).expand(spec.weight_shape), 0.0
-    sums = torch.empty(threads, size + prod(spec.kernels), dtype=torch.float64)
+    sums = torch.empty(threads, size + prod(spec.kernel), dtype=torch.float64)
     kept, geometry = dense.new_empty(threads, size), _geometry(spec, weight.stride())
     numbers = (number(1 - locality), number(1 - sharing), number(sharing))
     rooms = (_pointer(sums), _pointer(kept), ctypes.c_void_p(geometry.ctypes.data))
@@ -93,7 +92,6 @@ def _pointer(array: Tensor) -> ctypes.c_void_p:
 
 @cache
 def _library() -> ctypes.CDLL:
-    """The functions of the file in each type."""
     source = SOURCE.read_text()
     text = "\n".join(source.replace("REAL", real).replace("SUFFIX", suffix) for suffix, real, _ in TYPES.values())
     folder = _cache()
@@ -151,7 +149,6 @@ def _cache() -> Path | None:
 
 
 def _is_ours(path: Path, kind: Callable[[int], bool]) -> bool:
-    """Whether it is there, of that kind and no link, and belongs to this user."""
     try:
         found = path.lstat()
     except OSError:
@@ -161,7 +158,6 @@ def _is_ours(path: Path, kind: Callable[[int], bool]) -> bool:
 
 @lru_cache(maxsize=1024)
 def _geometry(spec: Any, steps: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    """The numbers of a spec that `rows.c` reads, in its order."""
     shapes = (*spec.in_shape, *spec.out_shape, spec.groups)
-    kernel = (*spec.kernels, *spec.strides, *spec.paddings, *spec.dilations)
+    kernel = (*spec.kernel, *spec.stride, *spec.padding, *spec.dilation)
     return np.array([*shapes, *kernel, *(steps if len(steps) == 5 else (0, *steps))], np.int64)

@@ -11,10 +11,6 @@ def apply(spec: Shared, weight: Tensor, bias: Tensor | None, x: Tensor) -> Tenso
     return functional.linear(x.view(-1, spec.rows, spec.in_features), weight, bias).flatten(1)
 
 
-def expand(spec: Shared, bias: Tensor) -> Tensor:
-    return bias.repeat(spec.rows)
-
-
 def diagonals(spec: Shared) -> list[Diagonal]:
     R, C_out, C_in = spec.rows, spec.out_features, spec.in_features
     return [Diagonal((Axis(R, 0, C_out, C_in), Axis(C_out, C_in, 1, 0), Axis(C_in, 1, 0, 1)))]

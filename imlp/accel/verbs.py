@@ -16,7 +16,7 @@ from torch import Tensor
 from imlp import checks
 from imlp.accel import convolution, entries, kernels, local, patchify, rows, shared, transpose
 from imlp.accel.chain import has_diagonals, split_at_core
-from imlp.accel.views import entries_filled, sparse, views
+from imlp.accel.views import coordinates, csr, entries_filled, views
 from imlp.errors import ArrayError
 from imlp.spec import Chain, Conv, Local, Patchify, Permutation, Shared, Spec, Transpose
 from imlp.spec.base import split
@@ -28,7 +28,6 @@ APPLY: dict[type[Spec], Callable[..., Tensor]] = {
     Transpose: transpose.apply,
     Shared: shared.apply,
 }
-EXPAND: dict[type[Spec], Callable[..., Tensor]] = {Conv: convolution.expand, Shared: shared.expand}
 
 
 def matrix(spec: Spec, weight: Any = None, *, layout: str | None = None) -> Tensor:
@@ -46,7 +45,8 @@ def matrix(spec: Spec, weight: Any = None, *, layout: str | None = None) -> Tens
         return entries.matrix(spec, arrays, like=torch.empty(0), sparse=layout == "sparse")
     numbers = next(iter(arrays.values())) if arrays else torch.ones(())
     if layout == "sparse":
-        return sparse(spec, numbers.contiguous())
+        rows_, columns, places = torch.from_numpy(coordinates(spec)).to(numbers.device)
+        return csr(rows_, columns, numbers.reshape(-1)[places], spec)
     w_p = numbers.new_zeros(spec.matrix_shape)
     for places, own in views(w_p, spec, numbers):
         places.copy_(own)
@@ -64,8 +64,7 @@ def expand_bias(spec: Spec, bias: Tensor | None) -> Tensor:
         return torch.zeros(spec.matrix_shape[0])
     check_weight(spec, bias, "bias")
     _, core, after = split_at_core(spec)
-    known = EXPAND.get(type(core))
-    expanded = bias[_bias_index(core, bias.device)] if known is None else known(core, bias)
+    expanded = bias[_bias_index(core, bias.device)]
     return _apply(Chain(*after), {}, None, expanded[None])[0] if after else expanded
 
 
@@ -113,41 +112,35 @@ def interpolate(dense: Tensor, spec: Spec, weight: Any, alpha: Any, *, add: bool
     tensor([[2.0000, 0.5000],
             [0.5000, 2.0000]])
     """
-    check_dense(spec, dense)
-    check_apart(dense, "W")
-    arrays = arrays_of(spec, weight, beside=dense)
-    if dense.is_neg():
-        remedy = "pass W.resolve_neg() and keep the result"
-        raise ArrayError("W has torch's negative bit: its memory holds the negated numbers", remedy)
-    alphas = checks.alphas(alpha, None if dense.ndim == 2 else len(dense))
-    mix = _mixer(dense, spec, arrays)
+    (alphas,) = check_changes(spec, dense, alpha)
+    mix = _mixer(dense, spec, arrays_of(spec, weight, beside=dense))
     for lane, a in zip(dense if dense.ndim == 3 else (dense,), alphas, strict=True):
         if a != 0:
             mix(lane, 1.0 if add else 1 - a, a)
     return dense
 
 
-def _mixer(dense: Tensor, spec: Spec, arrays: dict[str, Tensor]) -> Callable[[Tensor, float, float], None]:
+def _mixer(dense: Tensor, spec: Spec, arrays: dict[str, Tensor]) -> Callable[[Tensor, float, float], Any]:
     """The fastest way there is to do `W <- keep W + alpha W_P`, for one matrix of those in `dense`."""
     if not has_diagonals(spec):
         place, values = entries.filled(spec, arrays, like=dense)
-        return lambda lane, keep, alpha: entries.interpolate(lane, place, values, keep, alpha)
+        return lambda lane, keep, alpha: _scale(lane, keep).view(-1).index_add_(0, place, values, alpha=alpha)
     numbers = next(iter(arrays.values())) if arrays else dense.new_ones(())
     own = numbers.clone() if _share_memory(dense, numbers) else numbers
-    if kernels.usable(dense, spec):
+    if kernels.usable(dense):
         return lambda lane, keep, alpha: kernels.interpolate(lane, spec, own.contiguous(), keep, alpha)
     way = rows.interpolate if rows.usable(dense, spec) else _interpolate
     return lambda lane, keep, alpha: way(lane, spec, own, keep, alpha)
 
 
 def _interpolate(dense: Tensor, spec: Spec, weight: Tensor, keep: float, alpha: float) -> None:
-    """`W <- keep W + alpha W_P`: one pass that scales, and one addition per diagonal."""
-    if keep == 0:
-        dense.zero_()
-    elif keep != 1:
-        dense.mul_(keep)
-    for places, numbers in views(dense, spec, weight):
+    for places, numbers in views(_scale(dense, keep), spec, weight):
         places.add_(numbers, alpha=alpha)
+
+
+def _scale(dense: Tensor, keep: float) -> Tensor:
+    """`W <- keep W`, which clears with 0 what is not finite, too."""
+    return dense.zero_() if keep == 0 else dense if keep == 1 else dense.mul_(keep)
 
 
 @torch.no_grad()
@@ -157,10 +150,7 @@ def interpolate_bias(dense_bias: Tensor, spec: Spec, bias: Tensor | None, alpha:
     >>> interpolate_bias(torch.ones(4), Shared(2, 1, 2), torch.tensor([3.0, 5.0]), alpha=0.5)
     tensor([2., 3., 2., 3.])
     """
-    check_tensor(dense_bias, "the bias")
-    checks.dense_bias_fits(spec, dense_bias.shape)
-    check_apart(dense_bias, "the bias")
-    (alpha,) = checks.alphas(alpha, None)
+    alpha = check_bias_change(spec, dense_bias, alpha)
     check_weight(spec, bias, "bias", beside=dense_bias) if bias is not None else None
     if not add:
         dense_bias.mul_(1 - alpha)
@@ -171,15 +161,10 @@ def interpolate_bias(dense_bias: Tensor, spec: Spec, bias: Tensor | None, alpha:
 def adjoint(spec: Spec, dense: Tensor) -> Any:
     """The transpose of the linear map `w -> matrix(w)`: for each number of the weight, the sum of the entries it fills.
 
-    It turns a gradient of `W (M_out, M_in)` into one of `w`. A stack of lanes returns a stack; None for a layer without
-    parameters, a mapping for one with several.
-
     >>> adjoint(Shared(2, 1, 1), torch.tensor([[1.0, 9.0], [9.0, 3.0]]))
     tensor([[4.]])
     """
-    check_tensor(dense, "W")
-    checks.dense_fits(spec, dense.shape)
-    _check_float(dense, "W")
+    _check_matrices(spec, dense)
     return _from_dense(spec, dense, _adjoint, entries.adjoint)
 
 
@@ -218,7 +203,7 @@ def adjoint_bias(spec: Spec, dense_bias: Tensor) -> Any:
     if spec.bias_shape is None:
         return None
     _, core, after = split_at_core(spec)
-    if type(core) in EXPAND and all(isinstance(part, Permutation) for part in after):
+    if type(core) in (Conv, Shared) and all(isinstance(part, Permutation) for part in after):
         return dense_bias[..., _outputs_by_bias(spec, dense_bias.device)].sum(-1)
     through = dense_bias @ entries.matrix(Chain(*after), {}, like=dense_bias) if after else dense_bias
     sums = through.new_zeros((*through.shape[:-1], *spec.bias_shape))
@@ -236,9 +221,6 @@ def _outputs_by_bias(spec: Spec, device: torch.device) -> Tensor:
 @torch.no_grad()
 def project(dense: Tensor, spec: Spec) -> Any:
     """The weight whose matrix is nearest in least squares: for each number of it, the mean of the entries it fills.
-
-    A kernel tap that never meets the image is given 0; None for a layer without parameters. A stack of lanes returns a
-    stack.
 
     >>> project(torch.tensor([[1.0, 9.0], [9.0, 3.0]]), Shared(2, 1, 1))
     tensor([[2.]])
@@ -264,7 +246,6 @@ def seen(spec: Spec, arrays: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def rank(spec: Spec) -> int:
-    """The dimension of the prior's subspace."""
     return spec.rank if has_diagonals(spec) else entries.host_map(spec).rank
 
 
@@ -299,17 +280,40 @@ def _share_memory(one: Tensor, other: Tensor) -> bool:
     return start < begin + length and begin < start + size
 
 
-def check_dense(spec: Spec, dense: Tensor) -> None:
-    """Refuse what is not one contiguous matrix of the spec, or a stack of them."""
+def _check_matrices(spec: Spec, dense: Tensor) -> None:
+    """Refuse what is not one matrix of the spec, or a stack of them."""
     check_tensor(dense, "W")
     checks.dense_fits(spec, dense.shape)
     _check_float(dense, "W")
+
+
+def check_dense(spec: Spec, dense: Tensor) -> None:
+    """The same, and what is not contiguous."""
+    _check_matrices(spec, dense)
     lanes = dense if dense.ndim == 3 else (dense,)  # lanes may have gaps between them
     if not all(lane.is_contiguous() for lane in lanes):
         raise ArrayError(f"W of strides {dense.stride()} is not contiguous", "pass W.contiguous() and keep the result")
 
 
-def check_apart(array: Tensor, what: str) -> None:
+def check_changes(spec: Spec, dense: Tensor, *alphas: Any) -> list[list[float]]:
+    """Refuse matrices that cannot be changed in place; the alphas of each, one per lane."""
+    check_dense(spec, dense)
+    _check_apart(dense, "W")
+    if dense.is_neg():
+        remedy = "pass W.resolve_neg() and keep the result"
+        raise ArrayError("W has torch's negative bit: its memory holds the negated numbers", remedy)
+    return [checks.alphas(alpha, None if dense.ndim == 2 else len(dense)) for alpha in alphas]
+
+
+def check_bias_change(spec: Spec, dense_bias: Tensor, alpha: Any) -> float:
+    """Refuse a bias that cannot be changed in place; its alpha."""
+    check_tensor(dense_bias, "the bias")
+    checks.dense_bias_fits(spec, dense_bias.shape)
+    _check_apart(dense_bias, "the bias")
+    return checks.alphas(alpha, None)[0]
+
+
+def _check_apart(array: Tensor, what: str) -> None:
     """Refuse to write to what shares memory with itself, such as lanes made by `expand`."""
     reach = 1
     for step, size in sorted((step, size) for step, size in zip(array.stride(), array.shape, strict=True) if size > 1):
@@ -345,7 +349,6 @@ def check_weight(spec: Spec, weight: Tensor | None, what: str = "weight", beside
 
 
 def check_tensor(array: Any, what: str) -> None:
-    """Refuse what is not a dense tensor."""
     if not isinstance(array, Tensor):
         kind = "None" if array is None else f"a {type(array).__name__}"
         raise ArrayError(f"{what} is {kind}, not a tensor", "give a torch.Tensor: torch.as_tensor makes one")

@@ -43,21 +43,16 @@ def _strides(
     ]
 
 
-def sparse(spec: Spec, weight: Tensor) -> Tensor:
-    """CSR from the coordinates of all diagonals; memory grows with the non-zeros, not with the matrix."""
-    nothing = torch.empty(0, dtype=torch.int64)
-    rows, columns, values = [nothing], [nothing], [weight.new_empty(0)]  # a kernel may miss the image altogether
+def coordinates(spec: Spec) -> np.ndarray:
+    """Row, column and number of the weight for each entry, `(3, E)`; memory grows with the non-zeros alone."""
+    found = [np.zeros((3, 0), np.int64)]  # a kernel may miss the image altogether
     for diagonal in diagonals(spec):
-        sizes = [axis.size for axis in diagonal.axes]
-        row, column = torch.tensor(diagonal.row), torch.tensor(diagonal.column)
+        places = np.array([[diagonal.row], [diagonal.column], [diagonal.weight]])
         for axis in diagonal.axes:
-            index = torch.arange(axis.size)
-            row, column = row[..., None] + index * axis.row, column[..., None] + index * axis.column
-        rows.append(row.flatten())
-        columns.append(column.flatten())
-        steps = [axis.weight for axis in diagonal.axes]
-        values.append(weight.as_strided(sizes, steps, weight.storage_offset() + diagonal.weight).flatten())
-    return csr(torch.cat(rows).to(weight.device), torch.cat(columns).to(weight.device), torch.cat(values), spec)
+            steps = np.outer((axis.row, axis.column, axis.weight), np.arange(axis.size))  # (3, size)
+            places = (places[:, :, None] + steps[:, None]).reshape(3, -1)
+        found.append(places)
+    return np.concatenate(found, axis=1)
 
 
 def csr(rows: Tensor, columns: Tensor, values: Tensor, spec: Spec) -> Tensor:

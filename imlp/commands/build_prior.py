@@ -181,7 +181,7 @@ def build_prior(
 def _check_size(spec: Spec) -> None:
     """Refuse a matrix that would fill the memory, or take minutes to count."""
     remedy = f"choose a geometry with at most {MOST_ENTRIES:,}"
-    taps = max(spec.kernels) if isinstance(spec, Window) else 0
+    taps = max(spec.kernel) if isinstance(spec, Window) else 0
     if taps > LONGEST_KERNEL:
         raise SpecError(f"the kernel spans {taps:,} pixels", f"use at most {LONGEST_KERNEL:,}")
     sides = zip(("rows", "columns"), spec.matrix_shape, strict=True)

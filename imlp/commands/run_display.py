@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from imlp.commands.console import err, out, table
-from imlp.spec.meter import PARTS
+from imlp.spec.base import PARTS
 from imlp.study.cost import counted
 from imlp.train.callbacks import Callback, Row
 from imlp.train.loop import Trainer

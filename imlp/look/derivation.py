@@ -25,8 +25,6 @@ Steps = list[DerivationStep]
 
 @dataclass(frozen=True)
 class Term:
-    """`constant * parameter[place]`."""
-
     parameter: str
     place: Shape
     constant: float
@@ -84,7 +82,6 @@ def target(spec: Spec, j: int, name: str, steps: Steps) -> int:
 
 
 def _patches(spec: Spec, index: int, name: str, steps: Steps) -> tuple[Walk, bool]:
-    """The walk through a `Patchify`, and whether it has several channels."""
     assert isinstance(spec, Patchify)
     c, H, W, P, w = spec.channels, spec.height, spec.width, spec.patch, spec.grid[1]
     return Walk("P", steps, {name: index, "c": c, "H": H, "W": W, "P": P, "w": w}), c > 1
@@ -129,7 +126,7 @@ def window(spec: Window, i: int, j: int, name_i: str, name_j: str, steps: Steps)
             return None, f"0, for input channel c = {c} is not in group g = {g}"
     tap = []
     for axis, (name, place, pixel, word) in enumerate((("a", "y", "v", "row"), ("b", "x", "u", "column"))):
-        k, s, p, d = (pair[axis] for pair in (spec.kernels, spec.strides, spec.paddings, spec.dilations))
+        k, s, p, d = (pair[axis] for pair in (spec.kernel, spec.stride, spec.padding, spec.dilation))
         walk.symbols |= {f"s_{place}": s, f"p_{place}": p, f"d_{place}": d}
         t = f"t_{place}"
         offset = walk(t, f"{word}s from the window's edge", f"{pixel} + p_{place} - {place} * s_{place}")

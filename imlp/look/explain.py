@@ -83,7 +83,6 @@ def explain(spec: Spec, i: int, j: int) -> Derivation:
 
 
 def _terms(spec: Spec, i: int, j: int) -> tuple[Term, ...]:
-    """What entry `(i, j)` of a matrix that is linear in its parameters adds up."""
     from imlp.reference.verbs import linear_map  # SciPy takes a while to import
 
     entries = linear_map(spec)
@@ -159,7 +158,6 @@ def in_shape(spec: Spec) -> Shape:
 
 
 def out_shape(spec: Spec) -> Shape:
-    """The shape that the flat output stands for; of a noun that does not say, `(M_out,)`."""
     return out_shape(spec.parts[-1]) if isinstance(spec, Chain) else _shape(spec, "out_shape", spec.matrix_shape[0])
 
 
@@ -183,11 +181,7 @@ def _place(index: int, shape: Shape) -> Shape:
 
 
 def axis_names(shape: Shape) -> tuple[str, ...]:
-    """What the axes of a shape are called.
-
-    >>> axis_names((3, 32, 32)), axis_names((7,))
-    (('channel', 'row', 'column'), ('number',))
-    """
+    """What the axes of a shape are called."""
     return AXES.get(len(shape)) or tuple(f"axis {n}" for n in range(1, len(shape) + 1))
 
 

@@ -15,7 +15,7 @@ from imlp.files import write_whole
 from imlp.look.explain import axis_names, in_shape, out_shape
 from imlp.model.line import ALL, Line
 from imlp.spec import Shape, Spec
-from imlp.spec.meter import PARTS
+from imlp.spec.base import PARTS
 
 Meters = Mapping[str, Mapping[str, Mapping[str, Any]]]  # by model, layer and part
 
@@ -152,7 +152,6 @@ def draw_meters(figure: Figure | SubFigure, meters: Meters, *, columns: int = 3)
 
 
 def meter_height(meters: Meters, least: float, columns: int = 3) -> float:
-    """How high the panels of `draw_meters` are, in inches."""
     layers = max((len(own) for own in meters.values()), default=0)
     return max(least, 1.2 + -(-(1 + len(meters)) // columns) * (0.5 + 0.22 * layers))
 
@@ -183,7 +182,6 @@ def search_figure(outcome: Any) -> Figure:
 
 
 def _trials(axes: Axes, trials: list[Any], panel: str, outcome: Any) -> None:
-    """One panel: alpha 0 stands left of the logarithmic axis; a colour for each kind of schedule and cadence."""
     colors = {group: f"C{k}" for k, group in enumerate(dict.fromkeys(map(_kind_and_cadence, trials)))}
     left = NO_DECAY if panel.startswith("decay_") else LEFT
     for trial in trials:

@@ -37,7 +37,7 @@ def layer_errors(
     rng = np.random.default_rng(seed)
     weight = init.prior_weight(spec, rng=rng)
     bias = None if spec.bias_shape is None else rng.standard_normal(spec.bias_shape)
-    dense = init.dense_weight(spec, rng=rng)
+    dense = init.uniform(spec.matrix_shape, spec.matrix_shape[1], rng=rng)
     x, dy = (rng.standard_normal((2, size)) for size in reversed(spec.matrix_shape))
 
     def on_device(array: Any) -> Any:
@@ -118,14 +118,12 @@ def _weight_beside(gradients: dict[str, np.ndarray], name: str) -> np.ndarray:
 
 
 def _each(array: Any, convert: Callable[[Any], Any]) -> Any:
-    """`convert` of an array, or of each in a mapping; None stays None."""
     if isinstance(array, dict):
         return {name: convert(one) for name, one in array.items()}
     return None if array is None else convert(array)
 
 
 def _largest(fast: Any, slow: Any) -> float:
-    """The largest difference of two arrays, of the arrays in two lists or mappings, or of nothing (None)."""
     if isinstance(slow, dict):
         return max(_largest(fast[name], slow[name]) for name in slow)
     if isinstance(slow, list):

@@ -33,7 +33,7 @@ def comparable(spec: Window, axis: int, step: int) -> range:
     >>> comparable(Conv((1, 8, 8), 1, kernel=3, padding=1), 0, 1)
     range(1, 7)
     """
-    n, size, last = spec.out_shape[1 + axis], spec.in_shape[1 + axis], spec.kernels[axis] - 1
+    n, size, last = spec.out_shape[1 + axis], spec.in_shape[1 + axis], spec.kernel[axis] - 1
     inside = [i for i in range(n) if 0 <= i - step < n]
     if step > 0:
         inside = [i for i in inside if spec.pixel(axis, i, last) < size]
@@ -53,7 +53,7 @@ def squares(spec: Window, x: Any, y: Any, layer: Callable[[Any], Any]) -> tuple[
         found = [comparable(spec, axis, step) for axis, step in enumerate(direction)]
         if not all(found):
             continue
-        steps = [step * stride for step, stride in zip(direction, spec.strides, strict=True)]
+        steps = [step * stride for step, stride in zip(direction, spec.stride, strict=True)]
         moved = layer(shifted(pictures, *steps).reshape(len(x), -1)).reshape(outputs.shape)
         here = moved[(..., *(slice(span.start, span.stop) for span in found))]
         before = [slice(span.start - step, span.stop - step) for span, step in zip(found, direction, strict=True)]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from imlp.accel import layer_verbs
 from imlp.couplings import AnyCoupling, Blend, Branching
 from imlp.couplings import coupling as coupling_of
-from imlp.errors import ConfigError, ModuleError
+from imlp.errors import ModuleError
 from imlp.nn.choice import Layers
 from imlp.nn.dense import Dense
 from imlp.nn.pairs import pairs, prior_numbers, unwrapped
@@ -95,10 +95,7 @@ def couple(
     >>> [name for name, _ in model.named_parameters()]
     ['0.gate', '0.dense.weight', '0.dense.bias', '0.prior.weight', '0.prior.bias']
     """
-    try:
-        way = coupling_of(coupling, **({"gate": gate} if coupling == "gate" else {}))
-    except ConfigError as error:
-        raise ModuleError(error.problem, error.remedy) from error
+    way = coupling_of(coupling, **({"gate": gate} if coupling == "gate" else {}))
     if not isinstance(way, Branching):
         raise ModuleError(f"coupling {way.name!r} makes no layer of parts", "use pathway or gate, or a Branching")
     inner = unwrapped(model)
@@ -132,5 +129,4 @@ def decay_groups(model: nn.Module, *, prior: float = 1e-4, rest: float = 1e-2) -
     dense = [p for own in branches for p in own.dense.parameters()]
     taken = {id(p) for p in (*small, *dense)}
     others = [p for p in model.parameters() if id(p) not in taken]
-    groups = ((small, prior), (dense, rest), (others, 0.0))
-    return [{"params": own, "weight_decay": decay} for own, decay in groups]
+    return [{"params": own, "weight_decay": d} for own, d in ((small, prior), (dense, rest), (others, 0.0))]

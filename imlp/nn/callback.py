@@ -12,11 +12,7 @@ from imlp.nn.pairs import unwrapped
 
 
 class KnobCallback:
-    """Mixes once per step of the optimizer; `knob` is there once training has begun.
-
-    `model` and `prior` are the names of two parts of the module that is trained, or modules; `options` are those of
-    `Interpolation`.
-    """
+    """`knob` is there once training has begun; `options` are those of `Interpolation`."""
 
     def __init__(
         self, alpha: Any, *, model: str | nn.Module = "model", prior: str | nn.Module | None = "prior", **options: Any
@@ -44,5 +40,4 @@ class KnobCallback:
         return dict(self._state) if self.knob is None else self.knob.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Kept until training begins."""
         self.knob, self._state = None, dict(state)

@@ -1,7 +1,6 @@
 """Whether a dense form is the function that it should be, found by running it; what differs is refused by name."""
 
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Iterable, Mapping
 from math import inf
 from typing import Any
 
@@ -12,9 +11,9 @@ from imlp.accel import apply
 from imlp.errors import ModuleError
 from imlp.machine import free_memory
 from imlp.nn.choice import Refused, RefusedError
-from imlp.nn.find import Found, Plan, a_parameter, cannot_take, filled, undisturbed
+from imlp.nn.find import Plan, a_parameter, cannot_take, filled
 from imlp.nn.pairs import prior_numbers
-from imlp.nn.watch import copied, first, tensors
+from imlp.nn.watch import copied, hooked, tensors, undisturbed
 
 # The largest difference that rounding explains, relative to the largest number
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5, torch.bfloat16: 0.05, torch.float16: 0.01}
@@ -35,9 +34,23 @@ def check_same(module: nn.Module, dense: nn.Module, plan: Plan, batch: Tensor, *
     x = filled(module, batch)
     wrong: list[Refused] = []
     matrices = {layer.name: dense.get_submodule(layer.name) for layer in plan.layers}
-    watched = ((layer, matrices[layer.name] if same_output else None) for layer in plan.layers)
-    compare = {layer.name: partial(_compare, wrong, layer, made) for layer, made in watched}
-    expected = _outputs(module, x, hooks=compare)
+    specs = {layer.name: layer.spec for layer in plan.layers}
+
+    def compare(name: str, own: nn.Module, given: Tensor, output: Tensor) -> None:
+        tolerance = _tolerance(output)
+        weight, bias = prior_numbers(own, specs[name], like=given)
+        if same_output:
+            found = matrices[name](given)
+        else:
+            found = apply(specs[name], weight, bias, given.flatten(1)).view_as(output)
+        if relative_error([found], [output]) > tolerance:  # only then ask how large the terms of the sums are
+            terms = apply(specs[name], weight.abs(), None if bias is None else bias.abs(), given.abs().flatten(1))
+            difference = float((found - output).abs().max() / terms.max().clamp(min=1e-30))
+            if not difference <= tolerance:
+                reason = "its matrix returns something else than the layer"
+                wrong.append(Refused(name, reason, f" (off by {difference:.1e})"))
+
+    expected = _outputs(module, x, watched=specs, hook=compare)
     if wrong:
         raise RefusedError(wrong)
     found = _outputs(module, x, matrices)
@@ -46,7 +59,7 @@ def check_same(module: nn.Module, dense: nn.Module, plan: Plan, batch: Tensor, *
     if difference <= tolerance or (not same_output and difference < inf):
         return
     # Some networks magnify rounding: what do errors of that size in these layers do to this one?
-    noisy = _outputs(module, x, hooks=dict.fromkeys(matrices, _add_noise))
+    noisy = _outputs(module, x, watched=specs, hook=_add_noise)
     allowed = max(tolerance, MARGIN * relative_error(noisy, expected))
     if difference <= allowed:
         return
@@ -61,56 +74,32 @@ def check_same(module: nn.Module, dense: nn.Module, plan: Plan, batch: Tensor, *
 
 
 def check_pass_fits(module: nn.Module, plan: Plan, *, remedy: str = "give a smaller image") -> None:
-    """Refuse a forward pass that would not fit into the memory."""
     need, free = OPERATIONS_HELD * plan.pass_bytes, free_memory(str(a_parameter(module).device))
     if need > free:
         problem = f"a forward pass to check the dense form takes {need / 1e6:,.0f} MB"
         raise ModuleError(f"{problem}, but there are {free / 1e6:,.0f} MB", remedy)
 
 
+def _add_noise(name: str, own: nn.Module, given: Tensor, output: Tensor) -> Tensor:
+    noise = torch.randn(output.shape, generator=torch.Generator().manual_seed(0)).to(output)
+    return output + _tolerance(output) * output.abs().max() * noise
+
+
 def _outputs(
     module: nn.Module,
     x: Tensor,
     layers: Mapping[str, nn.Module] | None = None,
-    hooks: Mapping[str, Callable[..., Any]] | None = None,
+    watched: Iterable[str] = (),
+    hook: Any = None,
 ) -> list[Tensor]:
     """What a copy of the module returns, with some of its layers replaced and some watched: the tensors in it."""
     instead = {module.get_submodule(name): layer for name, layer in (layers or {}).items()}
     runs = copied(module, instead=instead)
-    for name, hook in (hooks or {}).items():
-        runs.get_submodule(name).register_forward_hook(hook, with_kwargs=True)
     try:
-        with undisturbed(runs):
+        with undisturbed(runs), hooked({name: runs.get_submodule(name) for name in watched}, hook):
             return [tensor for tensor in tensors(runs(x)) if tensor.is_floating_point()]
     except Exception as error:  # whatever the module's own code raises
         raise cannot_take(x, error) from error
-
-
-def _compare(
-    wrong: list[Refused],
-    layer: Found,
-    matrix: nn.Module | None,
-    own: nn.Module,
-    args: Any,
-    kwargs: Any,
-    output: Tensor,
-) -> None:
-    """A layer that has just run beside its spec, or its matrix."""
-    x = first(args, kwargs)
-    weight, bias = prior_numbers(own, layer.spec, like=x)
-    found = apply(layer.spec, weight, bias, x.flatten(1)).view_as(output) if matrix is None else matrix(x)
-    tolerance = _tolerance(output)
-    if relative_error([found], [output]) > tolerance:  # only then ask how large the terms of the sums are
-        terms = apply(layer.spec, weight.abs(), None if bias is None else bias.abs(), x.abs().flatten(1))
-        difference = float((found - output).abs().max() / terms.max().clamp(min=1e-30))
-        if not difference <= tolerance:
-            reason = "its matrix returns something else than the layer"
-            wrong.append(Refused(layer.name, reason, f" (off by {difference:.1e})"))
-
-
-def _add_noise(own: nn.Module, args: Any, kwargs: Any, output: Tensor) -> Tensor:
-    noise = torch.randn(output.shape, generator=torch.Generator().manual_seed(0)).to(output)
-    return output + _tolerance(output) * output.abs().max() * noise
 
 
 def _tolerance(like: Tensor) -> float:

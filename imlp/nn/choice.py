@@ -16,10 +16,6 @@ def choose(modules: Mapping[str, nn.Module], layers: Layers, default: Iterable[s
 
     A text is the name of a layer, of a part of the network (all layers in it), or of a type, or a glob; one that begins
     with `!` leaves layers out, and from the default ones if nothing is chosen beside it.
-
-    >>> model = nn.ModuleDict({"stem": nn.Conv2d(3, 8, 3), "head": nn.Linear(8, 2)})
-    >>> choose(dict(model.named_children()), ["!head"], default=["stem", "head"])
-    ['stem']
     """
     given = listed(layers)
     left_out = [text[1:] for text in given if isinstance(text, str) and text.startswith("!")]
@@ -38,13 +34,11 @@ def choose(modules: Mapping[str, nn.Module], layers: Layers, default: Iterable[s
 
 
 def listed(layers: Layers) -> list[Any]:
-    """What is given as `layers`, one by one."""
     several = isinstance(layers, Iterable) and not isinstance(layers, str | type)
     return [] if layers is None else list(layers) if several else [layers]  # type: ignore[arg-type]
 
 
 def matches(name: str, module: nn.Module, what: Any) -> bool:
-    """Whether a name, glob or type (or the name of one) means this layer."""
     if isinstance(what, type):
         return isinstance(module, what)
     if not isinstance(what, str):
@@ -94,5 +88,4 @@ class RefusedError(ModuleError):
 
 
 def refusal(name: str, reason: str, detail: str = "", *, remedy: str = "") -> RefusedError:
-    """The error of a single layer."""
     return RefusedError([Refused(name, reason, detail, remedy)])

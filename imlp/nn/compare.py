@@ -1,22 +1,25 @@
-"""A dense model beside its prior: the nearest prior, how much structure the model holds, and where the two differ."""
+"""A dense model beside its prior: the nearest prior, both meters of structure, and where the two differ."""
 
-from functools import partial
+from contextlib import suppress
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from imlp.accel import measure, measure_random, project
+from imlp.accel import adjoint_bias, measure, measure_random, project
 from imlp.accel.verbs import seen
 from imlp.errors import ModuleError
+from imlp.model.shift import DIRECTIONS, shifted, squares
 from imlp.nn.check import relative_error
 from imlp.nn.choice import Layers
 from imlp.nn.dense import Dense
-from imlp.nn.find import undisturbed
-from imlp.nn.pairs import of_layer, pairs, prior_numbers, project_bias, unwrapped
+from imlp.nn.geometry import spec_of
+from imlp.nn.pairs import of_layer, pairs, prior_numbers, unwrapped
 from imlp.nn.table import Table
-from imlp.nn.watch import first, tensors
+from imlp.nn.watch import hooked, tensors, undisturbed
 from imlp.nn.weights import current, put, tie_of, ties
+from imlp.spec import Conv, Local
 
 
 @torch.no_grad()
@@ -66,7 +69,8 @@ def _project_layer(own: nn.Module, dense: Dense) -> None:
         (shown,) = seen(dense.spec, {"weight": torch.ones_like(nearest)}).values()  # 0: a tap without any entry
         put(own, "weight", torch.where(shown.view(weight.shape) != 0, nearest.view(weight.shape).to(weight), weight))
     if bias is not None:
-        put(own, "bias", torch.zeros_like(bias) if b is None else project_bias(b, dense.spec).to(bias))
+        means = torch.zeros_like(bias) if b is None else adjoint_bias(dense.spec, b) / (b.numel() // bias.numel())
+        put(own, "bias", means.to(bias))
 
 
 @torch.no_grad()
@@ -99,21 +103,13 @@ def verify(model: nn.Module, prior: nn.Module, x: Tensor, *, layers: Layers = No
     model, prior = unwrapped(model), unwrapped(prior)
     chosen, table = pairs(model, prior, layers), Table()
 
-    def compare(name: str, own: nn.Module, args: Any, kwargs: Any, result: Tensor) -> None:
+    def compare(name: str, own: nn.Module, given: Tensor, result: Tensor) -> None:
         dense = chosen[name].dense
-        table[name] = _row(dense(first(args, kwargs).to(dense.weight)), result)
+        table[name] = _row(dense(given.to(dense.weight)), result)
 
-    watched = [(name, pair.prior) for name, pair in chosen.items() if pair.prior is not None]
-    hooks = [own.register_forward_hook(partial(compare, name), with_kwargs=True) for name, own in watched]
-    try:
-        with undisturbed(model, prior):
-            expected = prior(x)
-            for hook in hooks:
-                hook.remove()
-            found = model(x)
-    finally:
-        for hook in hooks:
-            hook.remove()
+    watched = {name: pair.prior for name, pair in chosen.items() if pair.prior is not None}
+    with undisturbed(model, prior), hooked(watched, compare):
+        expected, found = prior(x), model(x)
     both = [[own for own in tensors(given) if own.is_floating_point()] for given in (found, expected)]
     shapes = [[own.shape for own in given] for given in both]
     if not both[1] or shapes[0] != shapes[1]:
@@ -125,3 +121,42 @@ def verify(model: nn.Module, prior: nn.Module, x: Tensor, *, layers: Layers = No
 
 def _row(found: Tensor, expected: Tensor) -> dict[str, Any]:
     return {"error": relative_error([found], [expected]), "scale": float(expected.abs().max())}
+
+
+@torch.no_grad()
+def shift_meter(model: nn.Module, images: Tensor, *, fill: float | Tensor = 0.0) -> Table:
+    """How much the output of a dense model, its prior or another one depends on where in the picture something is.
+
+    The row `output` compares `images (N, c, h, w)` with the same moved by one pixel, in four directions: `error` is
+    `|f(T x) - f(x)| / |f(x)|`, and `changed` the share whose largest output is another. `fill`, a number or
+    `(c, 1, 1)`, is what comes in at the border: the colour that crops pad with. Each convolution, dense or not, has a
+    row with `|f(T x) - T f(x)| / |T f(x)|`, where `x` is what reaches it, moved by its stride: 0 if it is equivariant.
+    One without a spec (circular padding) has none.
+
+    >>> from imlp.nn import densify
+    >>> prior = nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.Flatten(), nn.Linear(32, 5)).double()
+    >>> model, x = densify(prior, (1, 4, 4), init="prior"), torch.randn(8, 1, 4, 4, dtype=torch.float64)
+    >>> shift_meter(model, x)["0"]["error"] < 1e-12
+    True
+    """
+    inner, sums = unwrapped(model), dict[str, np.ndarray]()
+    if images.ndim != 4:
+        raise ModuleError(f"images have the shape {tuple(images.shape)}", "give (N, channels, height, width)")
+    grids = {name: own for name, own in inner.named_modules() if isinstance(own, Dense | nn.Conv2d)}
+    calls: list[tuple[str, nn.Module, Tensor, Tensor]] = []
+    with undisturbed(inner):
+        with hooked(grids, lambda *call: calls.append(call)):
+            expected = inner(images)
+        for name, own, given, made in calls:
+            spec = None
+            with suppress(ModuleError):  # some convolutions have none
+                spec = own.spec if isinstance(own, Dense) else spec_of(own, tuple(given.shape[1:]))
+            if isinstance(spec, Conv | Local):
+                f = lambda moved, own=own, given=given: own(moved.reshape(given.shape)).flatten(1)  # noqa: E731
+                found = squares(spec, given.flatten(1), made.flatten(1), f)
+                sums[name] = sums.get(name, np.zeros(2)) + np.array(found)
+        table = Table({name: {"error": float(np.sqrt(e / scale))} for name, (e, scale) in sums.items() if scale})
+        moved = [inner(shifted(images - fill, *direction) + fill) for direction in DIRECTIONS]
+    error = sum(float(((each - expected) ** 2).sum()) for each in moved) / len(moved)
+    changed = sum(float((each.argmax(1) != expected.argmax(1)).double().mean()) for each in moved) / len(moved)
+    return Table({**table, "output": {"error": (error / float((expected**2).sum())) ** 0.5, "changed": changed}})

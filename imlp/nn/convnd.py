@@ -60,26 +60,12 @@ class ConvNd(Spec):
 
     @property
     def nnz(self) -> int:
-        pairs = [len(np.unique(output * size + pixel)) for size, (output, _, pixel) in zip(*self._axes, strict=True)]
+        axes = zip(self.in_shape[1:], map(self._axis, range(len(self.kernel))), strict=True)
+        pairs = [len(np.unique(output * size + pixel)) for size, (output, _, pixel) in axes]
         return prod(self.parameters["weight"].shape[:2]) * prod(pairs)
 
-    @property
-    def rank(self) -> int:
-        """That of each axis, multiplied: near a border two taps may always read the same pixel."""
-        ranks = []
-        for size, kernel, (output, tap, pixel) in zip(self.in_shape[1:], self.kernel, self._axes[1], strict=True):
-            places, place = np.unique(output * size + pixel, return_inverse=True)
-            filled = np.zeros((len(places), kernel))
-            filled[place, tap] = 1
-            ranks.append(int(np.linalg.matrix_rank(filled.T @ filled, hermitian=True)))
-        return prod(self.parameters["weight"].shape[:2]) * prod(ranks)
-
-    @property
-    def _axes(self) -> tuple[Shape, list[tuple[np.ndarray, ...]]]:
-        """The size of each axis of the image, and its `(output, tap, pixel)`, wherever there is one."""
-        return self.in_shape[1:], [self._axis(axis) for axis in range(len(self.kernel))]
-
     def _axis(self, axis: int) -> tuple[np.ndarray, ...]:
+        """Every `(output, tap, pixel)` of an axis of the image."""
         size, n_out = self.in_shape[1 + axis], self.out_shape[1 + axis]
         output, tap = np.indices((n_out, self.kernel[axis])).reshape(2, -1)
         reach, stride = tap * self.dilation[axis] - self.before[axis], self.stride[axis]
@@ -104,14 +90,13 @@ class ConvNd(Spec):
         partner = a // (own // self.groups) * other + b
         output, input = (partner, a) if self.transposed else (a, partner)
         sizes = self.out_shape[1:], self.kernel, self.in_shape[1:]
-        places = map(_flat, sizes, zip(*self._axes[1], strict=True))
+        places = map(_flat, sizes, zip(*map(self._axis, range(len(self.kernel))), strict=True))
         parts = zip((output, a * other + b, input), sizes, places, strict=True)
         row, number, column = (channel * prod(size) + place for channel, size, place in parts)
         return row.ravel(), column.ravel(), number.ravel()
 
 
 def _flat(sizes: Shape, indices: tuple[np.ndarray, ...]) -> np.ndarray:
-    """The flat index of every combination of one index per axis."""
     flat = np.zeros(1, np.int64)
     for size, index in zip(sizes, indices, strict=True):
         flat = (flat[:, None] * size + index).ravel()

@@ -12,7 +12,7 @@ from imlp.nn.check import check_same
 from imlp.nn.choice import Layers, RefusedError, without
 from imlp.nn.convnd import ConvNd
 from imlp.nn.dense import Dense
-from imlp.nn.find import Found, Plan, a_parameter, example, find
+from imlp.nn.find import Plan, a_parameter, example, find
 from imlp.nn.geometry import KINDS, plain_class
 from imlp.nn.pairs import prior_numbers
 from imlp.nn.table import Table
@@ -134,36 +134,31 @@ def _no_fast_path(module: nn.Module, args: Any) -> None:
 
 def size_table(plan: Plan, itemsize: int = 4) -> Table:
     """For each layer: spec, shape of the matrix, how many numbers it holds, what share is not zero, megabytes."""
-    return Table({layer.name or "the module": _row(layer, itemsize) for layer in plan.layers})
-
-
-def _row(layer: Found, itemsize: int) -> dict[str, Any]:
-    m_out, m_in = layer.spec.matrix_shape
-    windows = f", {layer.windows} windows" if layer.windows > 1 else ""
-    row = {"spec": _in_short(layer.spec) + windows, "matrix": f"{m_out} x {m_in}", "numbers": layer.numbers}
-    return row | {"nonzero": layer.spec.nnz / (m_out * m_in), "MB": round(layer.numbers * itemsize / 1e6, 1)}
+    table = Table()
+    for layer in plan.layers:
+        m_out, m_in = layer.spec.matrix_shape
+        windows = f", {layer.windows} windows" if layer.windows > 1 else ""
+        row = {"spec": _in_short(layer.spec) + windows, "matrix": f"{m_out} x {m_in}", "numbers": layer.numbers}
+        row |= {"nonzero": layer.spec.nnz / (m_out * m_in), "MB": round(layer.numbers * itemsize / 1e6, 1)}
+        table[layer.name or "the module"] = row
+    return table
 
 
 def _in_short(spec: Spec) -> str:
     """The geometry as far as it fits into a table: `Conv 3x3 /2 g4` has stride 2 and 4 groups."""
-    kernel: Shape
-    stride: Shape
     match spec:
         case Shared(rows):
             return f"Shared, {rows} rows" if rows > 1 else "Shared"
-        case Conv():
-            name, kernel, stride, mode = "Conv", spec.kernels, spec.strides, "zeros"
-        case ConvNd():
-            name = "ConvTranspose" if spec.transposed else "Conv"
-            kernel, stride, mode = spec.kernel, spec.stride, spec.mode
+        case Conv() | ConvNd():
+            name = "ConvTranspose" if getattr(spec, "transposed", False) else "Conv"
+            mode = getattr(spec, "mode", "zeros")
         case _:
             return type(spec).__name__
-    extras = [f"/{max(stride)}"] * (max(stride) > 1) + [f"g{spec.groups}"] * (spec.groups > 1)
-    return " ".join([name, "x".join(map(str, kernel)), *extras, *[mode] * (mode != "zeros")])
+    extras = [f"/{max(spec.stride)}"] * (max(spec.stride) > 1) + [f"g{spec.groups}"] * (spec.groups > 1)
+    return " ".join([name, "x".join(map(str, spec.kernel)), *extras, *[mode] * (mode != "zeros")])
 
 
 def _check_room(plan: Plan, like: Tensor, limit: int | None, layers: Layers) -> None:
-    """Refuse what does not fit."""
     if like.device.type == "meta":
         return
     itemsize = like.element_size()

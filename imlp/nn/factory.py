@@ -28,9 +28,6 @@ def make(
 
     `options` are given to the function, and the sizes of images and classes where it takes them: as `image`, and as
     `classes` or `num_classes`.
-
-    >>> make("torch.nn:Linear", seed=0, options={"in_features": 2, "out_features": 3}).weight.shape
-    torch.Size([3, 2])
     """
     value = _named(reference)
     if not callable(value) or isinstance(value, nn.Module):

@@ -5,8 +5,7 @@ whose dense form would not be the same function is refused by name. The copy run
 sizes of batch, which tell the batch from all other axes.
 """
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from math import prod
 from operator import index
@@ -23,7 +22,7 @@ from imlp.errors import ImlpError, ModuleError, in_a_line, known
 from imlp.machine import free_memory
 from imlp.nn.choice import Layers, Refused, RefusedError, choose, listed, refusal
 from imlp.nn.geometry import CONVOLUTIONS, KINDS, plain_class, spec_of
-from imlp.nn.watch import Calls, Watch, copied
+from imlp.nn.watch import Calls, Watch, copied, undisturbed
 from imlp.nn.weights import current, tie_of, ties
 from imlp.spec import Shape, Spec
 
@@ -46,7 +45,6 @@ class Found:
 
     @property
     def numbers(self) -> int:
-        """How many numbers its dense form holds."""
         m_out, m_in = self.spec.matrix_shape
         return m_out * (m_in + self.bias)
 
@@ -64,7 +62,6 @@ class Plan:
         return sum(layer.numbers for layer in self.layers)
 
     def without(self, refused: Iterable[Refused]) -> "Plan":
-        """The plan with more layers that stay as they are."""
         left = {one.name: f"{one.reason}{one.detail}" for one in refused}
         layers = tuple(layer for layer in self.layers if layer.name not in left)
         return replace(self, layers=layers, left=self.left | left)
@@ -88,8 +85,7 @@ def find(
     """
     if skip is not None:
         known(skip, ("refused",), "skip", ModuleError)
-    _refuse_wrapped(module)
-    _refuse_lazy(module)
+    _refuse_what_cannot_run(module)
     candidates: dict[str, nn.Module] = {name: own for name, own in module.named_modules() if isinstance(own, KINDS)}
     batches = [example(module, input_shape, more) for more in (0, 1)]
     watches = _watched(module, batches)
@@ -125,13 +121,10 @@ def _watched(module: nn.Module, batches: list[Tensor]) -> list[Watch]:
             raise cannot_take(batch, error) from error
         if LARGEST_RESULT * batch.nbytes > free_memory(str(device)):
             raise cannot_take(batch, error, ", or a smaller one: this one is too large to try with numbers") from error
-    watches = []
-    for batch in batches:
-        try:
-            watches.append(_watch(copied(module), filled(module, batch)))
-        except Exception as error:
-            raise cannot_take(batch, error) from error
-    return watches
+    try:
+        return [_watch(copied(module), filled(module, batch)) for batch in batches]
+    except Exception as error:
+        raise cannot_take(batch, error) from error
 
 
 def _watch(module: nn.Module, batch: Tensor) -> Watch:
@@ -149,21 +142,6 @@ def cannot_take(batch: Tensor, error: Exception, more: str = "") -> ImlpError:
     one, *rest = batch.shape[1:]
     such = f"without a batch: {tuple(rest)}" if one == 1 and rest else "such as (3, 224, 224) or --image 3x224x224"
     return ModuleError(problem, f"give the shape of one image as the module takes it, {such}{more}")
-
-
-@contextmanager
-def undisturbed(*modules: nn.Module) -> Iterator[None]:
-    """In evaluation mode, with the modes and torch's random numbers as they were afterwards."""
-    modes = [(own, own.training) for module in modules for own in module.modules()]
-    devices = {p.device.index for module in modules for p in module.parameters() if p.device.type == "cuda"}
-    try:
-        with torch.random.fork_rng(sorted(n for n in devices if n is not None)):
-            for module in modules:
-                module.eval()
-            yield
-    finally:
-        for own, mode in modes:
-            own.training = mode
 
 
 def example(module: nn.Module, input_shape: Shape | Tensor, more: int = 0) -> Tensor:
@@ -193,12 +171,10 @@ def filled(module: nn.Module, batch: Tensor) -> Tensor:
 
 
 def a_parameter(module: nn.Module) -> Tensor:
-    """One with the type and on the device of the module's numbers."""
     return next((p for p in module.parameters() if p.is_floating_point()), torch.empty(0))
 
 
 def _by_default(own: nn.Module, calls: Calls) -> bool:
-    """Convolutions, and linear layers that serve more than one row."""
     return isinstance(own, CONVOLUTIONS) or (isinstance(own, nn.Linear) and any(len(x) > 2 for x, _ in calls))
 
 
@@ -239,12 +215,14 @@ def _found(
     return Found(name, plain.__name__, spec, x[1:], y[1:], current(own, "bias") is not None, windows)
 
 
-def _refuse_wrapped(module: nn.Module) -> None:
-    """What is no module, is spread over processes, or calls code that a copy would share with the original."""
+def _refuse_what_cannot_run(module: nn.Module) -> None:
+    """What is no module, is spread over processes, has no weight yet, or calls code that a copy would share."""
     if not isinstance(module, nn.Module):
         raise ModuleError(f"the module is {module!r:.60}", "give a torch.nn.Module")
     for name, own in module.named_modules():
         shown = name or "the module"
+        if isinstance(own, LazyModuleMixin) and own.has_uninitialized_params():  # type: ignore[misc]
+            raise ModuleError(f"{shown} is lazy: it has no weight yet", "run a batch through the module first")
         if wrappers := WRAPPERS & {kind.__name__ for kind in type(own).__mro__}:
             raise ModuleError(
                 f"{shown} is wrapped in {wrappers.pop()}, which holds on to the parameters that it was given",
@@ -266,9 +244,3 @@ def _refuse_hooks(name: str, own: nn.Module) -> None:
             raise refusal(name, f"it has a {what}", remedy="remove the hook and add it to the dense layer, or ")
     if any(p._backward_hooks or p._post_accumulate_grad_hooks for p in own.parameters()):
         raise refusal(name, "a number of it has a hook", remedy="remove the hook and add it to the dense layer, or ")
-
-
-def _refuse_lazy(module: nn.Module) -> None:
-    for name, own in module.named_modules():
-        if isinstance(own, LazyModuleMixin) and own.has_uninitialized_params():  # type: ignore[misc]
-            raise ModuleError(f"{name} is lazy: it has no weight yet", "run a batch through the module first")

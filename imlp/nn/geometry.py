@@ -76,12 +76,10 @@ class _Calls(TorchFunctionMode):
 
 
 def plain_class(own: nn.Module) -> type[nn.Module] | None:
-    """The class of torch that a layer belongs to, if it is one of those with a matrix."""
     return next((kind for kind in KINDS if isinstance(own, kind)), None)
 
 
 def is_own_class(own: nn.Module) -> bool:
-    """Whether a layer's class overrides how it computes."""
     plain = plain_class(own)
     methods = ("forward", "_conv_forward")
     return plain is not None and any(getattr(type(own), m, None) is not getattr(plain, m, None) for m in methods)
@@ -91,11 +89,7 @@ _known: "WeakKeyDictionary[nn.Module, tuple[Any, Spec]]" = WeakKeyDictionary()
 
 
 def spec_of(own: nn.Module, in_shape: Shape) -> Spec:
-    """The spec of a layer for one input of this shape, without the batch.
-
-    >>> spec_of(nn.Conv2d(1, 2, 3, padding=1), (1, 4, 4))
-    Conv(in_shape=(1, 4, 4), out_channels=2, kernel=(3, 3), stride=(1, 1), padding=(1, 1), dilation=(1, 1), groups=1)
-    """
+    """The spec of a layer for one input of this shape, without the batch."""
     plain = {name: value for name, value in vars(own).items() if isinstance(value, SETTING) and name != "training"}
     now = (in_shape, type(own).forward, plain)  # the knob asks at every step
     if own not in _known or _known[own][0] != now:
@@ -171,7 +165,6 @@ def _convolution(call: Call, in_shape: Shape, out_shape: Shape) -> Spec:
 
 
 def _each(value: Any, n: int) -> Shape:
-    """One number for each axis."""
     several = tuple(value) if isinstance(value, tuple | list) else (value,)
     return tuple(int(one) for one in (several * n if len(several) == 1 else several))
 

@@ -16,7 +16,7 @@ from imlp.accel import layer_verbs
 from imlp.couplings import COUPLINGS, AnyCoupling, Mixing, Move
 from imlp.couplings import coupling as coupling_of
 from imlp.couplings.schedule import parse
-from imlp.errors import AlphaError, ConfigError, ImlpError, ModuleError
+from imlp.errors import AlphaError, ImlpError, ModuleError
 from imlp.model.mixing import move_part
 from imlp.nn.choice import Layers, listed, matches
 from imlp.nn.pairs import Pair, of_layer, pairs, prior_numbers, unwrapped
@@ -110,7 +110,6 @@ class Interpolation:
         self._sharing = None if alpha is None else self._by_layer(alpha)
 
     def get_last_alpha(self) -> dict[str, float]:
-        """Alpha of each layer that was mixed last."""
         return dict(self._last)
 
     def _refuse_what_cannot_be_mixed(self) -> None:
@@ -305,10 +304,7 @@ def _made(pair: Pair) -> str:
 
 
 def _mixing(coupling: AnyCoupling) -> Mixing:
-    try:
-        found = coupling_of(coupling)
-    except ConfigError as error:
-        raise ModuleError(error.problem, error.remedy) from error
+    found = coupling_of(coupling)
     if not isinstance(found, Mixing):
         remedy = "use imlp.nn.couple, or relax_" if found.name in COUPLINGS else "derive it from imlp.couplings.Mixing"
         raise ModuleError(f"coupling {found.name!r} has no alpha", remedy)

@@ -15,9 +15,9 @@ from imlp.model.align import Compared, matched
 from imlp.model.line import Line, measured
 from imlp.nn.choice import Layers
 from imlp.nn.dense import Dense
-from imlp.nn.find import undisturbed
 from imlp.nn.interpolation import Interpolation, interpolate_
 from imlp.nn.pairs import Pair, prior_numbers, unwrapped
+from imlp.nn.watch import undisturbed
 from imlp.nn.weights import is_computed, tie_of, ties
 
 ACTIVATIONS = (
@@ -110,7 +110,6 @@ def align_(model: nn.Module, prior: nn.Module) -> dict[str, Tensor]:
 
 
 def _dense_prior(prior: nn.Module, name: str, chosen: Mapping[str, Pair]) -> nn.Module:
-    """A layer of the prior as a dense one, or as it is where the model has the same."""
     if name not in chosen:
         return prior.get_submodule(name)
     dense, own = chosen[name]
@@ -162,7 +161,6 @@ def _chains(model: nn.Module, chosen: Mapping[str, Pair]) -> dict[str, tuple[lis
 
 
 def _flattens(node: fx.Node, own: nn.Module | None) -> bool:
-    """Whether all but the batch becomes one axis."""
     if isinstance(own, nn.Flatten):
         return (own.start_dim, own.end_dim) == (1, -1)
     return node.target in (torch.flatten, "flatten") and node.args[1:] == (1,) and not node.kwargs

@@ -3,11 +3,10 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from imlp.accel import adjoint_bias
 from imlp.errors import ImlpError, ModuleError
 from imlp.nn.choice import Layers, choose
 from imlp.nn.dense import Dense
@@ -86,25 +85,9 @@ def unwrapped(module: nn.Module) -> nn.Module:
 def prior_numbers(own: nn.Module, spec: Spec, *, like: Tensor) -> tuple[Tensor, Tensor | None]:
     """Weight and bias of a structured layer, with the shapes of its spec and the type and device of `like`."""
     if isinstance(own, nn.AvgPool2d):
-        return averages(own, spec, like), None
+        mean = 1 / (own.divisor_override or prod(spec.kernel))  # type: ignore[attr-defined]
+        return like.new_full(spec.weight_shape or (), mean), None
     weight, bias = (current(own, part) for part in ("weight", "bias"))
     if weight is None or weight.numel() != prod(spec.weight_shape or ()):
         raise ModuleError(f"{type(own).__name__} is not the layer of {spec}", MADE_OF)
     return weight.reshape(spec.weight_shape or ()).to(like), None if bias is None else bias.to(like)
-
-
-def averages(pool: nn.AvgPool2d, spec: Any, like: Tensor) -> Tensor:
-    """The kernel that takes means."""
-    return like.new_full(spec.weight_shape, 1 / (pool.divisor_override or prod(spec.kernels)))
-
-
-def project_bias(bias: Tensor, spec: Spec) -> Tensor:
-    """The small bias that is nearest to a dense one `(M_out,)`: the mean over the entries that each number fills.
-
-    >>> import torch
-    >>> from imlp.spec import Shared
-    >>> project_bias(torch.tensor([1.0, 2.0, 3.0, 4.0]), Shared(2, 1, 2))
-    tensor([2., 3.])
-    """
-    filled = bias.numel() // prod(spec.bias_shape or (1,))
-    return adjoint_bias(spec, bias) / filled

@@ -6,7 +6,8 @@ A copy runs, in evaluation mode, so that the module and torch's random numbers s
 
 import copy
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -45,14 +46,7 @@ Calls: TypeAlias = list[tuple[Shape, Shape]]  # input and output of each
 
 
 class Watch(TorchFunctionMode):
-    """Notes the calls of `layers` while the module runs, and which torch functions read their numbers outside of them.
-
-    >>> conv = nn.Conv2d(1, 2, 3)
-    >>> with Watch({"conv": conv}) as watch:
-    ...     y = conv(torch.zeros(2, 1, 4, 4)) * conv.weight.mean()
-    >>> watch.calls, watch.readers
-    ({'conv': [((2, 1, 4, 4), (2, 2, 2, 2))]}, {'conv': 'mean'})
-    """
+    """Notes the calls of `layers` while the module runs, and the torch functions that read their numbers elsewhere."""
 
     def __init__(self, layers: Mapping[str, nn.Module]):
         super().__init__()
@@ -107,6 +101,36 @@ class Watch(TorchFunctionMode):
                 if self._running[-1] not in self._owners[id(tensor)][1]:
                     self.readers.setdefault(owner, name)
         return result
+
+
+@contextmanager
+def undisturbed(*modules: nn.Module) -> Iterator[None]:
+    """In evaluation mode, with the modes and torch's random numbers as they were afterwards."""
+    modes = [(own, own.training) for module in modules for own in module.modules()]
+    devices = {p.device.index for module in modules for p in module.parameters() if p.device.type == "cuda"}
+    try:
+        with torch.random.fork_rng(sorted(n for n in devices if n is not None)):
+            for module in modules:
+                module.eval()
+            yield
+    finally:
+        for own, mode in modes:
+            own.training = mode
+
+
+@contextmanager
+def hooked(layers: Mapping[str, nn.Module], hook: Callable[..., Any]) -> Iterator[None]:
+    """Call `hook(name, layer, x, y)` after each of these layers; what it returns, unless None, replaces `y`."""
+
+    def noted(name: str, own: nn.Module, args: Any, kwargs: Any, y: Any) -> Any:
+        return hook(name, own, first(args, kwargs), y)
+
+    hooks = [own.register_forward_hook(partial(noted, name), with_kwargs=True) for name, own in layers.items()]
+    try:
+        yield
+    finally:
+        for each in hooks:
+            each.remove()
 
 
 def tensors(value: Any) -> Iterator[Tensor]:

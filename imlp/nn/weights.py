@@ -13,12 +13,12 @@ from torch.nn.utils.weight_norm import WeightNorm
 
 from imlp.errors import ModuleError
 from imlp.nn.geometry import computed_with
+from imlp.nn.watch import undisturbed
 
 NEWER = "use torch.nn.utils.parametrize and torch.nn.utils.parametrizations, or make it a parameter"
 
 
 def is_computed(own: nn.Module, part: str) -> bool:
-    """Whether a layer's `weight` or `bias` is made of other parameters."""
     if is_parametrized(own, part):  # not read here: that could move its buffers
         return True
     if computed_with(own, part) is not None:
@@ -27,12 +27,7 @@ def is_computed(own: nn.Module, part: str) -> bool:
 
 
 def current(own: nn.Module, part: str) -> Tensor | None:
-    """The `weight` or `bias` that a layer would compute with now; nothing of the layer is changed.
-
-    >>> conv = nn.utils.parametrizations.weight_norm(nn.Conv2d(1, 2, 3))
-    >>> current(conv, "weight").shape
-    torch.Size([2, 1, 3, 3])
-    """
+    """The `weight` or `bias` that a layer would compute with now; nothing of the layer is changed."""
     held = computed_with(own, part)
     if held is None and is_computed(own, part):
         held = (_parametrised if is_parametrized(own, part) else _before_a_pass)(own, part)
@@ -44,13 +39,8 @@ def current(own: nn.Module, part: str) -> Tensor | None:
 def _parametrised(layer: nn.Module, part: str) -> Tensor:
     """Computed in evaluation mode and with copies of its buffers: spectral_norm would move them."""
     made: ParametrizationList = layer.parametrizations[part]  # type: ignore[index, assignment]
-    modes = [(own, own.training) for own in made.modules()]
-    made.eval()
-    try:
+    with undisturbed(made):
         found: Tensor = functional_call(made, {name: own.clone() for name, own in made.named_buffers()}, ())
-    finally:
-        for own, mode in modes:
-            own.training = mode
     return found
 
 
@@ -92,13 +82,7 @@ def put(own: nn.Module, part: str, value: Tensor) -> None:
 
 
 def ties(module: nn.Module) -> list[list[str]]:
-    """Names of parameters that share memory, group by group: one object at two places, or two tensors of one memory.
-
-    >>> pair = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2, bias=False))
-    >>> pair[1].weight.data = pair[0].weight.data
-    >>> ties(pair)
-    [['0.weight', '1.weight']]
-    """
+    """Names of parameters that share memory, group by group: one object at two places, or two tensors of one memory."""
     spans = []
     for name, own in module.named_modules(remove_duplicate=False):
         held = dict(own.named_parameters(recurse=False, remove_duplicate=False))

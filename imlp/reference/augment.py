@@ -58,7 +58,6 @@ def _cut(image: np.ndarray, top: int, left: int, height: int, width: int, flip: 
 
 
 def _resize(box: np.ndarray, n: int, *, axis: int) -> np.ndarray:
-    """One axis of `box` drawn out or together to length `n`."""
     n_box = box.shape[axis]
     source = np.clip((np.arange(n) + 0.5) * n_box / n - 0.5, 0, n_box - 1)
     low = np.floor(source).astype(np.int64)

@@ -48,8 +48,8 @@ def filled(spec: Window, number: Callable[..., np.ndarray]) -> sparse.csr_array:
 
 def meetings(spec: Window, axis: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """All `(tap, output, pixel)` of one axis with `pixel = output * stride + tap * dilation - padding` in the image."""
-    tap, output = np.meshgrid(np.arange(spec.kernels[axis]), np.arange(spec.out_shape[1 + axis]), indexing="ij")
-    pixel = output * spec.strides[axis] + tap * spec.dilations[axis] - spec.paddings[axis]
+    tap, output = np.meshgrid(np.arange(spec.kernel[axis]), np.arange(spec.out_shape[1 + axis]), indexing="ij")
+    pixel = output * spec.stride[axis] + tap * spec.dilation[axis] - spec.padding[axis]
     inside = (pixel >= 0) & (pixel < spec.in_shape[1 + axis])
     return tap[inside], output[inside], pixel[inside]
 
@@ -63,7 +63,7 @@ def literal_matrix(spec: Conv, F: np.ndarray) -> np.ndarray:
 
 def correlate(spec: Conv, F: np.ndarray, x: np.ndarray) -> np.ndarray:
     """`F * x` for a batch of images `(N, c, h_in, w_in)`, output `(N, o, h_out, w_out)`."""
-    (p_y, p_x), (s_y, s_x), (d_y, d_x) = spec.paddings, spec.strides, spec.dilations
+    (p_y, p_x), (s_y, s_x), (d_y, d_x) = spec.padding, spec.stride, spec.dilation
     padded = np.pad(x, ((0, 0), (0, 0), (p_y, p_y), (p_x, p_x)))
     windows = np.lib.stride_tricks.sliding_window_view(padded, spec.reach, axis=(2, 3))
     windows = windows[:, :, ::s_y, ::s_x, ::d_y, ::d_x]  # (N, c, h_out, w_out, k_y, k_x)

@@ -20,8 +20,7 @@ from scipy import sparse
 from imlp import checks
 from imlp.reference.verbs import linear_map, matrix, project
 from imlp.spec import Spec
-from imlp.spec.base import flat, split
-from imlp.spec.meter import PARTS, random_parts
+from imlp.spec.base import PARTS, flat, random_parts, split
 
 
 def measure(dense: Any, spec: Spec, weight: Any = None) -> dict[str, np.ndarray]:

@@ -62,7 +62,7 @@ def init(
 
 def forward(model: Model, x: Any, *, watch: Watch | None = None) -> np.ndarray:
     """Logits `(N, classes)`, or `(L, N, classes)`, of images `x (N, M_in)`; `watch` sees each operation's result."""
-    return _run(model, _images(model, x), watch)[0]
+    return run(model, model.network.operations(dense=model.dense), _images(model, x), watch)[0]
 
 
 def loss_and_grads(model: Model, x: Any, y: Any) -> tuple[Any, dict[str, np.ndarray]]:
@@ -72,9 +72,9 @@ def loss_and_grads(model: Model, x: Any, y: Any) -> tuple[Any, dict[str, np.ndar
     """
     x, y = _images(model, x), checks.numbers(y, "labels") if np.ndim(y) == 2 else _labels(y)
     batch_fits(model, x.shape, y.shape, shares=True)
-    logits, backward = _run(model, x)
+    logits, backward = run(model, model.network.operations(dense=model.dense), x)
     losses, dlogits = ops.cross_entropy(logits, y)  # (..., N), (..., N, classes)
-    return losses.mean(axis=-1), backward(dlogits / len(y))
+    return losses.mean(axis=-1), backward(dlogits / len(y))[1]
 
 
 def train_step(
@@ -200,12 +200,6 @@ def restore(
     _float64_on_cpu(dtype, device)
     convert = partial(np.array, dtype=np.float64)
     return loaded(network, arrays, dense=dense, convert=convert, branches=branches)
-
-
-def _run(model: Model, x: np.ndarray, watch: Watch | None = None) -> tuple[np.ndarray, Any]:
-    """The logits, and a function from their gradient to that of every parameter."""
-    logits, backward = run(model, model.network.operations(dense=model.dense), x, watch)
-    return logits, lambda dlogits: backward(dlogits)[1]
 
 
 def _images(model: Model, x: Any) -> np.ndarray:

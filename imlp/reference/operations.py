@@ -129,7 +129,6 @@ def _mean(model: Model, mean: Mean, x: np.ndarray, watch: Watch | None) -> Resul
 
 
 def _residual(model: Model, residual: Residual, x: np.ndarray, watch: Watch | None) -> Result:
-    """`y = shortcut(x) + body(x)`, so `dx` is the sum of what comes back through either."""
     body, body_back = run(model, residual.body, x, watch)
     beside, beside_back = run(model, [residual.shortcut] if residual.shortcut else [], x, watch)
 

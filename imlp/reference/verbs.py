@@ -159,7 +159,6 @@ def project(dense: Any, spec: Spec) -> Any:
 
 
 def _from_dense(spec: Spec, dense: Any, verb: Callable[[LinearMap, np.ndarray], np.ndarray]) -> Any:
-    """`verb` of each lane, as a weight."""
     dense = checks.numbers(dense, "W")
     checks.dense_fits(spec, dense.shape)
     if not spec.parameters:

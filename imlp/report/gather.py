@@ -13,7 +13,7 @@ import numpy as np
 from imlp.couplings import Replacing
 from imlp.couplings.setting import shown
 from imlp.report.matrices import Matrices, matrices
-from imlp.spec.meter import PARTS
+from imlp.spec.base import PARTS
 from imlp.study.outcomes import ExperimentOutcome, FromPaper, PaperPoint, SearchOutcome, Verdict
 from imlp.study.scores import Arm, Score, constant_alpha, sample_deviation
 from imlp.study.two_lines import TwoLines, fit_v

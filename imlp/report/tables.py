@@ -13,7 +13,7 @@ from typing import Any
 
 from imlp.couplings.setting import shown
 from imlp.report.gather import ArmData, ModelData, SearchData, cadence, place, state
-from imlp.spec.meter import PARTS
+from imlp.spec.base import PARTS
 from imlp.study.cost import duration
 from imlp.study.outcomes import ExperimentOutcome
 from imlp.study.scores import constant_alpha

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 Pair = tuple[int, int]
 Shape = tuple[int, ...]
 
+PARTS = ("shared", "local", "outside")  # into which the bias meter divides a matrix
+
 
 class Parameter(NamedTuple):
     """One array that a layer's matrix is made of. It is drawn uniformly within `1 / sqrt(fan_in)`.
@@ -221,8 +223,13 @@ def split(spec: Spec, flat: Any) -> dict[str, Any]:
 
 
 def flat(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-    """All numbers of the parameters in a row."""
     return np.concatenate([np.empty(0), *(array.ravel() for array in arrays.values())])
+
+
+def random_parts(rank: int, nnz: int, shape: Pair) -> dict[str, float]:
+    """The parts expected of a matrix of random numbers: `shared` is rank / N, with `local` it is nnz / N."""
+    n = prod(shape)
+    return dict(zip(PARTS, (rank / n, (nnz - rank) / n, (n - nnz) / n), strict=True))
 
 
 @lru_cache(maxsize=64)

@@ -40,7 +40,6 @@ class LinearMap:
 
     @cached_property
     def rank(self) -> int:
-        """The dimension of the space of matrices."""
         used = self.squares > 0
         if self.one_each or used.sum() > EXACT_RANK:
             return int(used.sum())
@@ -52,7 +51,6 @@ class LinearMap:
         return np.searchsorted(self.rows, np.arange(self.shape[0] + 1))
 
     def matrix(self, w: np.ndarray) -> sparse.csr_array:
-        """The matrix of the numbers `w (n,)`."""
         return sparse.csr_array((self.A @ w, self.columns, self.indptr), shape=self.shape)
 
     def adjoint(self, dense: np.ndarray) -> np.ndarray:
@@ -90,12 +88,7 @@ def find_map(shape: Pair, matrix: Matrix, n: int) -> LinearMap | None:
 
 
 def filled_map(shape: Pair, rows: np.ndarray, columns: np.ndarray, numbers: np.ndarray, n: int) -> LinearMap:
-    """The map that adds number `numbers[t]` to the entry `(rows[t], columns[t])`.
-
-    >>> columns, numbers = np.array([1, 0, 1]), np.array([0, 1, 2])
-    >>> filled_map((1, 2), np.zeros(3, int), columns, numbers, n=3).matrix(np.ones(3)).toarray()
-    array([[1., 2.]])
-    """
+    """The map that adds number `numbers[t]` to the entry `(rows[t], columns[t])`."""
     places, place = np.unique(rows * shape[1] + columns, return_inverse=True)
     A = sparse.csr_array((np.ones(len(numbers)), (place, numbers)), shape=(len(places), n))
     return LinearMap(shape, places // shape[1], places % shape[1], A)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import InitVar, dataclass
 from functools import cached_property
 from math import gcd, prod
+from typing import Any
 
 import numpy as np
 
@@ -23,10 +24,10 @@ class Window(Spec):
 
     in_shape: tuple[int, int, int]
     out_channels: int
-    kernel: int | Pair = 3
-    stride: int | Pair = 1
-    padding: int | Pair = 0
-    dilation: int | Pair = 1
+    kernel: Any = 3  # an int or a pair, and a pair once it is made, as the next three
+    stride: Any = 1
+    padding: Any = 0
+    dilation: Any = 1
     groups: int = 1
     kernel_size: InitVar[int | Pair | None] = None
 
@@ -49,45 +50,34 @@ class Window(Spec):
                     f"use {_one_of(_divisors(gcd(self.in_shape[0], self.out_channels)))}",
                 )
         for axis, size in enumerate(self.in_shape[1:]):
-            padded, reach = size + 2 * self.paddings[axis], self.reach[axis]
+            padded, reach = size + 2 * self.padding[axis], self.reach[axis]
             if reach > padded:
                 raise SpecError(
-                    f"{own}.kernel {self.kernels[axis]} with dilation {self.dilations[axis]} spans {reach} pixels, but "
-                    f"the padded {('height', 'width')[axis]} is {size} + 2 * {self.paddings[axis]} = {padded}",
+                    f"{own}.kernel {self.kernel[axis]} with dilation {self.dilation[axis]} spans {reach} pixels, but "
+                    f"the padded {('height', 'width')[axis]} is {size} + 2 * {self.padding[axis]} = {padded}",
                     f"use a kernel that spans at most {padded}, or a padding of at least {-((size - reach) // 2)}",
                 )
 
     @property
-    def kernels(self) -> Pair:
-        return self.kernel  # type: ignore[return-value]  # a pair since __post_init__
-
-    @property
-    def strides(self) -> Pair:
-        return self.stride  # type: ignore[return-value]
-
-    @property
-    def paddings(self) -> Pair:
-        return self.padding  # type: ignore[return-value]
-
-    @property
-    def dilations(self) -> Pair:
-        return self.dilation  # type: ignore[return-value]
-
-    @property
     def reach(self) -> Pair:
         """How many pixels the kernel spans on each axis, the gaps of its dilation included."""
-        (k_y, k_x), (d_y, d_x) = self.kernels, self.dilations
+        (k_y, k_x), (d_y, d_x) = self.kernel, self.dilation
         return d_y * (k_y - 1) + 1, d_x * (k_x - 1) + 1
 
     @cached_property
     def out_shape(self) -> tuple[int, int, int]:
         """`(o, h_out, w_out)`, with the floor that the paper leaves out: `floor((h + 2p - k) / s) + 1`."""
-        (h, w), (p_y, p_x), (s_y, s_x), (r_y, r_x) = self.in_shape[1:], self.paddings, self.strides, self.reach
+        (h, w), (p_y, p_x), (s_y, s_x), (r_y, r_x) = self.in_shape[1:], self.padding, self.stride, self.reach
         return self.out_channels, (h + 2 * p_y - r_y) // s_y + 1, (w + 2 * p_x - r_x) // s_x + 1
 
     @cached_property
     def matrix_shape(self) -> Pair:
         return prod(self.out_shape), prod(self.in_shape)
+
+    @cached_property
+    def parameters(self) -> Mapping[str, Parameter]:
+        shape = self.weight_shape or ()
+        return {"weight": Parameter(shape, prod(shape[-3:]))}
 
     def pixel(self, axis: int, output: int, tap: int) -> int:
         """The row (axis 0) or column (axis 1) of the image that a tap of the kernel reads for a position of the output.
@@ -95,23 +85,23 @@ class Window(Spec):
         >>> Conv((1, 8, 8), 1, kernel=3, stride=2, padding=1).pixel(0, output=3, tap=2)
         7
         """
-        return output * self.strides[axis] + tap * self.dilations[axis] - self.paddings[axis]
+        return output * self.stride[axis] + tap * self.dilation[axis] - self.padding[axis]
 
     def outputs_reached(self, axis: int, tap: int) -> range:
         """The output positions at which kernel tap `tap` falls on a pixel and not on the padding: a run of them."""
         shift = self.pixel(axis, 0, tap)
-        size, stride, n_out = self.in_shape[1 + axis], self.strides[axis], self.out_shape[1 + axis]
+        size, stride, n_out = self.in_shape[1 + axis], self.stride[axis], self.out_shape[1 + axis]
         first = max(0, -(shift // stride))
         last = min(n_out, (size - 1 - shift) // stride + 1)
         return range(first, max(first, last))
 
     @property
     def nnz(self) -> int:
-        y, x = (sum(len(self.outputs_reached(axis, tap)) for tap in range(self.kernels[axis])) for axis in (0, 1))
+        y, x = (sum(len(self.outputs_reached(axis, tap)) for tap in range(self.kernel[axis])) for axis in (0, 1))
         return self.out_channels * (self.in_shape[0] // self.groups) * y * x
 
 
-Window.kernel_size = Window.kernels  # type: ignore[attr-defined]  # not the default of the argument of that name
+Window.kernel_size = property(lambda self: self.kernel)  # type: ignore  # not the default of the argument of that name
 
 
 @dataclass(frozen=True)
@@ -124,11 +114,7 @@ class Conv(Window):
 
     @cached_property
     def weight_shape(self) -> Shape:
-        return self.out_channels, self.in_shape[0] // self.groups, *self.kernels
-
-    @cached_property
-    def parameters(self) -> Mapping[str, Parameter]:
-        return {"weight": Parameter(self.weight_shape, prod(self.weight_shape[1:]))}
+        return self.out_channels, self.in_shape[0] // self.groups, *self.kernel
 
     @property
     def bias_shape(self) -> Shape:
@@ -141,7 +127,7 @@ class Conv(Window):
 
     @property
     def rank(self) -> int:
-        y, x = (sum(bool(self.outputs_reached(axis, tap)) for tap in range(self.kernels[axis])) for axis in (0, 1))
+        y, x = (sum(bool(self.outputs_reached(axis, tap)) for tap in range(self.kernel[axis])) for axis in (0, 1))
         return self.out_channels * (self.in_shape[0] // self.groups) * y * x
 
 
@@ -158,11 +144,7 @@ class Local(Window):
     @cached_property
     def weight_shape(self) -> Shape:
         o, h_out, w_out = self.out_shape
-        return h_out * w_out, o, self.in_shape[0] // self.groups, *self.kernels
-
-    @cached_property
-    def parameters(self) -> Mapping[str, Parameter]:
-        return {"weight": Parameter(self.weight_shape, prod(self.weight_shape[2:]))}
+        return h_out * w_out, o, self.in_shape[0] // self.groups, *self.kernel
 
     @property
     def rank(self) -> int:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from imlp.spec.meter import PARTS
+from imlp.spec.base import PARTS
 
 if TYPE_CHECKING:
     from imlp.train.loop import Trainer

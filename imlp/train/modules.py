@@ -29,8 +29,9 @@ from imlp.nn.branches import of_parts
 from imlp.nn.compare import verify
 from imlp.nn.densify import replaced
 from imlp.nn.factory import make
-from imlp.nn.find import Plan, find, undisturbed
-from imlp.nn.pairs import averages
+from imlp.nn.find import Plan, find
+from imlp.nn.pairs import prior_numbers
+from imlp.nn.watch import undisturbed
 from imlp.nn.weights import is_computed
 from imlp.spec import Shape, Spec
 
@@ -54,10 +55,10 @@ class ModuleNetwork:
         _refuse_untrained(module, self.plan)
         self.layers = tuple(Layer(found.name, found.spec, found.kind) for found in self.plan.layers)
         self.interpolated, self.n_interpolated = tuple(layer.name for layer in self.layers), self.plan.numbers
-        pools = {found.name: found.spec for found in self.plan.layers if found.kind == "AvgPool2d"}
+        like, pools = torch.empty(0, dtype=torch.float64), (f for f in self.plan.layers if f.kind == "AvgPool2d")
         self.fixed = {  # a prior that is not trained
-            f"{name}.weight": averages(module.get_submodule(name), spec, torch.empty(0, dtype=torch.float64))  # type: ignore
-            for name, spec in pools.items()
+            f"{pool.name}.weight": prior_numbers(module.get_submodule(pool.name), pool.spec, like=like)[0]
+            for pool in pools
         }
         bare = _without_numbers(module)
         self.skeletons = {False: bare, True: replaced(bare, self.plan, init="random")}

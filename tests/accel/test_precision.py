@@ -16,7 +16,7 @@ needs("accel")
 import torch  # noqa: E402
 
 from imlp import accel  # noqa: E402
-from imlp.accel.precision import multiplied_in, products_in  # noqa: E402
+from imlp.accel.precision import computing, multiplied_in  # noqa: E402
 
 NETWORK = networks.make("cnn", image=(3, 8, 8), classes=5)
 
@@ -52,7 +52,7 @@ def test_gradients_are_those_of_autocast():
         expected = torch.nn.functional.cross_entropy(module(x).float(), y)
     expected.backward()
     exact, exact_grads = accel.loss_and_grads(model, x, y)
-    with products_in("bfloat16"):
+    with computing(products="bfloat16"):
         loss, grads = accel.loss_and_grads(model, x, y)
     assert loss != exact
     assert float(loss) == pytest.approx(float(expected.detach()), rel=5e-3)
@@ -70,7 +70,7 @@ def test_the_prior_is_not_concerned():
     each = []
     for precision in ("full", "bfloat16"):
         prior = accel.init(NETWORK, dense=False, seed=0)
-        with products_in(precision):
+        with computing(products=precision):
             for _ in range(3):
                 accel.train_step(prior, x, y)
         each.append(prior.parameters)
@@ -81,7 +81,7 @@ def test_the_prior_is_not_concerned():
 def test_a_lane_does_not_depend_on_its_company():
     x, y = batch()
     one, three = (accel.init(NETWORK, dense=True, seed=0, lanes=lanes) for lanes in (1, 3))
-    with products_in("bfloat16"):
+    with computing(products="bfloat16"):
         for _ in range(3):
             accel.train_step(one, x, y)
             accel.train_step(three, x, y)
@@ -90,7 +90,7 @@ def test_a_lane_does_not_depend_on_its_company():
 
 
 def test_the_precision_ends_with_its_block():
-    with pytest.raises(RuntimeError), products_in("bfloat16"):
+    with pytest.raises(RuntimeError), computing(products="bfloat16"):
         raise RuntimeError
     assert multiplied_in() == "full"
 

@@ -11,7 +11,7 @@ from conftest import needs
 from typer.testing import CliRunner
 
 from imlp.cli import app
-from imlp.spec.meter import PARTS
+from imlp.spec.base import PARTS
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "train"))
 import tiny

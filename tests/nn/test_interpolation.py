@@ -20,7 +20,7 @@ from imlp import networks
 from imlp.errors import AlphaError, ModuleError
 from imlp.nn import Interpolation
 from imlp.optimizers import Adam
-from imlp.spec.meter import PARTS
+from imlp.spec.base import PARTS
 
 needs("accel")
 

@@ -10,7 +10,7 @@ from strategies import SPECS, locals_, specs
 from imlp import networks, reference
 from imlp.errors import ArrayError
 from imlp.spec import Chain, Conv, Local, Shared, Transpose
-from imlp.spec.meter import PARTS
+from imlp.spec.base import PARTS
 
 needs("accel")
 

@@ -22,7 +22,7 @@ from imlp.spec import window as spec_module  # noqa: E402
 MUTANTS: dict[str, tuple[ModuleType, str, str]] = {
     "a shifted tap": (convolution, "spec.pixel(0, y, i)", "spec.pixel(0, y, i) + 1"),
     "a shifted tap, sideways": (convolution, "+ i * k_x + j\n", "+ i * k_x\n"),
-    "a forgotten padding": (spec_module, "self.dilations[axis] - self.paddings[axis]", "self.dilations[axis]"),
+    "a forgotten padding": (spec_module, "self.dilation[axis] - self.padding[axis]", "self.dilation[axis]"),
     "a forgotten bound": (spec_module, "first = max(0, -(shift // stride))", "first = 0"),
     "a forgotten bound, at the end": (spec_module, "(size - 1 - shift) // stride + 1", "(size - shift) // stride + 1"),
     "swapped axes": (convolution, "Axis(len(ys), own * w_out, w_out, s_y * w_in)", "Axis(len(ys), own, 1, s_x)"),
@@ -60,8 +60,8 @@ MUTANTS: dict[str, tuple[ModuleType, str, str]] = {
 DEFAULT_MUTANTS: dict[str, tuple[ModuleType, str, str]] = {
     "a forgotten constant": (entries, "numbers[number] * constant", "numbers[number]"),
     "terms that overwrite each other": (entries, ".index_add(0, entry, terms)", ".index_copy(0, entry, terms)"),
-    "a forgotten alpha": (entries, "values, alpha=alpha)", "values, alpha=1)"),
-    "a forgotten scale": (entries, "dense.mul_(keep)", "dense.mul_(1)"),
+    "a forgotten alpha": (verbs, "place, values, alpha=alpha)", "place, values, alpha=1)"),
+    "a forgotten scale": (verbs, "dense.mul_(keep)", "dense.mul_(1)"),
     "a constant forgotten on the way back": (entries, "terms = constant * (", "terms = 1 * ("),
     "sums for means": (entries, "return adjoint(spec, dense) / squares.to(dense)", "return adjoint(spec, dense)"),
     "another sparse product": (entries, "torch.sparse.mm(w_p, x.T).T", "torch.sparse.mm(w_p, 2 * x.T).T"),

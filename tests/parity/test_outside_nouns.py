@@ -13,7 +13,7 @@ from imlp import init, networks, reference
 from imlp.errors import ArrayError, SpecError
 from imlp.optimizers import Adam
 from imlp.spec import Chain, Conv, Parameter, Shared, Spec, Transpose
-from imlp.spec.meter import PARTS
+from imlp.spec.base import PARTS
 
 needs("accel")
 

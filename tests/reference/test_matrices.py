@@ -22,7 +22,7 @@ def normal(*shape: int, seed: int = 0) -> np.ndarray:
 
 def correlated(spec: Conv, F: np.ndarray, image: np.ndarray) -> np.ndarray:
     """The convolution of one image by scipy.signal, channel by channel, with stride and dilation by slicing."""
-    (p_y, p_x), (s_y, s_x), (d_y, d_x) = spec.paddings, spec.strides, spec.dilations
+    (p_y, p_x), (s_y, s_x), (d_y, d_x) = spec.padding, spec.stride, spec.dilation
     spread = np.zeros((*F.shape[:2], *spec.reach))
     spread[:, :, ::d_y, ::d_x] = F
     padded = np.pad(image, ((0, 0), (p_y, p_y), (p_x, p_x)))

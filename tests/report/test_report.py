@@ -21,7 +21,7 @@ from imlp.errors import FileError, RunError
 from imlp.paper.experiments import from_paper
 from imlp.report import figures, make, write
 from imlp.report.gather import gather
-from imlp.spec.meter import PARTS
+from imlp.spec.base import PARTS
 from imlp.study.outcomes import FromPaper, PaperPoint, Verdict
 from imlp.study.scores import Arm, arms_of
 from imlp.train.config import Lane

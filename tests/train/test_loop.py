@@ -11,7 +11,7 @@ from conftest import needs
 from imlp import augment, reference
 from imlp.errors import ConfigError, RunError
 from imlp.optimizers import Adam
-from imlp.spec.meter import PARTS
+from imlp.spec.base import PARTS
 from imlp.train import checkpoint
 from imlp.train.callbacks import Callback
 from imlp.train.images import STREAM_OF_CROPS, STREAM_OF_ORDER

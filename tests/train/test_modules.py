@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import imlp
 from imlp import accel
-from imlp.accel.precision import products_in
+from imlp.accel.precision import computing
 from imlp.cli import app
 from imlp.errors import ConfigError, ModuleError
 from imlp.nn import Dense
@@ -137,7 +137,7 @@ def test_products_in_bfloat16_are_those_of_autocast(tmp_path):
         expected = nn.functional.cross_entropy(logits.float(), y)
         theirs = dict(zip(leaves, torch.autograd.grad(expected, list(leaves.values())), strict=True))
         exact, exact_grads = accel.loss_and_grads(model, x, y)
-        with products_in("bfloat16"):
+        with computing(products="bfloat16"):
             loss, grads = accel.loss_and_grads(model, x, y)
         assert (loss == exact) == (not dense)
         assert float(loss) == pytest.approx(float(expected.detach()), rel=5e-3)
