@@ -175,13 +175,13 @@ def _parsed(loads: Callable[[str], Any], text: str | bytes) -> Any:
 
 
 def reason(error: Exception) -> str:
-    """Why a file cannot be read or written, in one line. NumPy's advice to load pickles anyway is not passed on."""
+    """Why a file cannot be read or written, in one line. Advice to load pickles anyway is not passed on."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     text = str(error).strip().partition("\n")[0] or type(error).__name__
     if text.startswith("Header info length"):
         return "its header is far too long"
-    if "pickle" in text:
+    if "pickle" in text or "weights_only" in text:
         return "it holds Python objects as well as numbers, and loading those could run any program"
     return "its name has a zero byte" if text.startswith("embedded null") else text
 

@@ -9,6 +9,7 @@ import stat
 import struct
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -212,8 +213,6 @@ def claims_terabytes(path: Path, shape: str) -> None:
 
 @pytest.mark.parametrize("shape", ["(10000000000000,)", "(99999, 99999, 99999, 99999, 99999)"])
 def test_an_array_whose_header_claims_terabytes(shape, tmp_path):
-    import zipfile
-
     claims_terabytes(tmp_path / "a.npy", shape)
     refused("header claims", "build-prior", "--weights", tmp_path / "a.npy")
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
@@ -227,8 +226,12 @@ def test_nobody_is_told_to_load_unsafely(tmp_path):
     np.save(tmp_path / "a.npy", objects, allow_pickle=True)
     np.savez(tmp_path / "a.npz", x=objects, y=objects, x_test=objects, y_test=objects)
     (tmp_path / "b.npz").write_bytes(b"\x80\x04]\x94.")
+    with zipfile.ZipFile(tmp_path / "a.pt", "w") as archive:
+        archive.writestr("a/data.pkl", b"cos\nsystem\n(S'true'\ntR.")
+        archive.writestr("a/version", b"3\n")
     for arguments in (
         ["build-prior", "--weights", tmp_path / "a.npy"],
+        ["build-prior", "--weights", tmp_path / "a.pt"],
         ["train", "--data", tmp_path / "a.npz"],
         ["train", "--data", tmp_path / "b.npz"],
     ):
