@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from imlp.accel import apply
-from imlp.errors import ModuleError
+from imlp.errors import OUTSIDERS, ModuleError
 from imlp.machine import free_memory
 from imlp.nn.choice import Refused, RefusedError
 from imlp.nn.find import Plan, a_parameter, cannot_take, filled
@@ -98,7 +98,7 @@ def _outputs(
     try:
         with undisturbed(runs), hooked({name: runs.get_submodule(name) for name in watched}, hook):
             return [tensor for tensor in tensors(runs(x)) if tensor.is_floating_point()]
-    except Exception as error:  # whatever the module's own code raises
+    except OUTSIDERS as error:  # whatever the module's own code raises
         raise cannot_take(x, error) from error
 
 

@@ -18,7 +18,7 @@ from torch.nn.utils.prune import BasePruningMethod
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
-from imlp.errors import ImlpError, ModuleError, in_a_line, known
+from imlp.errors import OUTSIDERS, ImlpError, ModuleError, in_a_line, known
 from imlp.machine import free_memory
 from imlp.nn.choice import Layers, Refused, RefusedError, choose, listed, refusal
 from imlp.nn.geometry import CONVOLUTIONS, KINDS, plain_class, spec_of
@@ -115,7 +115,7 @@ def _watched(module: nn.Module, batches: list[Tensor]) -> list[Watch]:
     """A pass on each batch: without numbers, or where the module needs them with numbers, unless they are too many."""
     try:
         return [_watch(copied(module, meta=True), torch.empty_like(batch, device="meta")) for batch in batches]
-    except Exception as error:  # whatever the module's own code raises
+    except OUTSIDERS as error:  # whatever the module's own code raises
         device, batch = a_parameter(module).device, batches[0]
         if device.type == "meta":
             raise cannot_take(batch, error) from error
@@ -123,7 +123,7 @@ def _watched(module: nn.Module, batches: list[Tensor]) -> list[Watch]:
             raise cannot_take(batch, error, ", or a smaller one: this one is too large to try with numbers") from error
     try:
         return [_watch(copied(module), filled(module, batch)) for batch in batches]
-    except Exception as error:
+    except OUTSIDERS as error:
         raise cannot_take(batch, error) from error
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from imlp.errors import ImlpError, ModuleError, in_a_line
+from imlp.errors import OUTSIDERS, ImlpError, ModuleError, in_a_line
 from imlp.nn.convnd import MODES, ConvNd
 from imlp.nn.watch import copied, tensors
 from imlp.spec import Conv, Shape, Shared, Spec
@@ -106,7 +106,7 @@ def _found(own: nn.Module, in_shape: Shape) -> Spec:
             y = bare(x)
     except ImlpError:
         raise
-    except Exception as error:  # whatever its own code raises
+    except OUTSIDERS as error:  # whatever its own code raises
         raise ModuleError(f"it cannot run alone: {in_a_line(error)}") from error
     name, given, pad = call = calls.call or Call("", {}, None)
     pools = name == "avg_pool2d"

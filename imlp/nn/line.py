@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
 from imlp.accel import to_numpy
-from imlp.errors import ModuleError, in_a_line
+from imlp.errors import OUTSIDERS, ModuleError, in_a_line
 from imlp.model.align import Compared, matched
 from imlp.model.line import Line, measured
 from imlp.nn.choice import Layers
@@ -126,7 +126,7 @@ def _chains(model: nn.Module, chosen: Mapping[str, Pair]) -> dict[str, tuple[lis
     """For each layer whose units may lie in any order, the norms after it and the only layer that reads them."""
     try:
         nodes = list(_Tracer().trace(model).nodes)
-    except Exception as error:  # whatever the model's own code raises
+    except OUTSIDERS as error:  # whatever the model's own code raises
         problem = f"torch.fx cannot follow the model: {in_a_line(error)}"
         raise ModuleError(problem, "align a part of it, with that part of the prior") from error
     modules, shared = dict(model.named_modules()), ties(model)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from imlp.errors import ModuleError, in_a_line
+from imlp.errors import OUTSIDERS, ModuleError, in_a_line
 from imlp.spec import Shape
 
 # What a dense layer answers as the layer did that it replaces
@@ -38,7 +38,7 @@ def copied(module: nn.Module, *, meta: bool = False, instead: Mapping[nn.Module,
                 memo[id(tensor)] = tensor.detach().clone()
     try:
         return copy.deepcopy(module, memo)
-    except Exception as error:  # whatever its attributes raise
+    except OUTSIDERS as error:  # whatever its attributes raise
         raise ModuleError(f"the module cannot be copied: {in_a_line(error)}", "take out what cannot be") from error
 
 
