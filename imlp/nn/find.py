@@ -134,7 +134,7 @@ def _watch(module: nn.Module, batch: Tensor) -> Watch:
     return watch
 
 
-def cannot_take(batch: Tensor, error: Exception, more: str = "") -> ImlpError:
+def cannot_take(batch: Tensor, error: BaseException, more: str = "") -> ImlpError:
     """What the module's own code raises, in a line."""
     if isinstance(error, ImlpError):
         return error
