@@ -64,6 +64,7 @@ alphas = ["0"]
 BAD = [
     ('title = "one"', ""),
     ('title = "one"', "title = 1"),
+    ('title = "one"', 'title = "one"\nname = "two"'),
     ('asks = "what"', "asks = []"),
     ("assumed_std = 0.5", "assumed_std = nan"),
     ("assumed_std = 0.5", "assumed_std = true"),

@@ -168,6 +168,8 @@ def read_experiment(name: str) -> Experiment:
     path = Path(name) if name.endswith(".toml") else FOLDER / f"{known(name, names(), 'experiment')}.toml"
     try:
         made = typed(Experiment, read(path))
+        if made.name:
+            raise ValueError("its name is that of its file; leave `name` out")
         experiment = dataclasses.replace(made, name=name, asks=" ".join(made.asks.split()))
         _check(experiment)
     except ImlpError as error:
