@@ -16,7 +16,7 @@ from imlp.accel.chain import diagonals
 from imlp.couplings.schedule import parse
 from imlp.look import plot
 from imlp.look.plot import PART_COLORS
-from imlp.plugins import provide_text
+from imlp.plugins import received
 from imlp.spec import Chain, Conv, Local, Patchify, Shared, Spec, Transpose
 from imlp.spec.base import PARTS
 
@@ -70,7 +70,7 @@ def shared() -> Figure:
 def ring() -> Figure:
     """The noun of your-own-prior.md, from the file that the page shows."""
     page = Path(__file__).with_name("your-own-prior.md").read_text()
-    provide_text("ring.py", page.partition("```python\n")[2].partition("```")[0])
+    received("ring.py", "Ring", page.partition("```python\n")[2].partition("```")[0])
     spec = kinds.make("ring.py:Ring")
     return plot.matrix_figure(reference.matrix(spec, [[[1.0, 2.0, 3.0]]]), spec, "a kernel that wraps around")
 
