@@ -108,7 +108,7 @@ def products() -> Figure:
 def interpolation() -> Figure:
     """`(1 - alpha) W + alpha W_P` for a few alphas."""
     figure, axes = _row(4, 3.2)
-    dense = init.dense_weight(CONV, rng=np.random.default_rng(0))
+    dense = init.uniform(CONV.matrix_shape, CONV.matrix_shape[1], rng=np.random.default_rng(0))
     kernel = init.prior_weight(CONV, rng=np.random.default_rng(1))
     for one, alpha in zip(axes, (0, 0.2, 0.5, 1), strict=True):
         one.imshow(reference.interpolate(dense, CONV, kernel, alpha), cmap="RdBu", vmin=-0.35, vmax=0.35)
@@ -125,7 +125,7 @@ def meter() -> Figure:
     conv = Conv((1, size, size), 1, kernel=3, padding=1)
     towards = {"a convolution": conv, "a locally connected layer": Local(conv.in_shape, 1, kernel=3, padding=1)}
     for axes, (title, spec) in zip(grid, towards.items(), strict=True):
-        dense = init.dense_weight(spec, rng=np.random.default_rng(0))
+        dense = init.uniform(spec.matrix_shape, spec.matrix_shape[1], rng=np.random.default_rng(0))
         small = init.prior_weight(spec, rng=np.random.default_rng(1))
         found = reference.measure([reference.interpolate(dense, spec, small, a) for a in alphas], conv)
         axes.stackplot(alphas, *(found[part] for part in PARTS), labels=PARTS, colors=PART_COLORS.values())
