@@ -56,7 +56,7 @@ class Epoch:
     accuracy: float  # per cent
     spread: float | None  # its standard deviation
     n: int  # seeds
-    metrics: dict[str, float]  # the means of all other numbers of metrics.jsonl
+    metrics: dict[str, float]  # the means of all other numbers of metrics.jsonl; accuracies in per cent
 
 
 @dataclass(frozen=True)
@@ -289,7 +289,7 @@ def _epoch(epoch: int, rows: list[Row]) -> Epoch:
     values = [100 * row["test_accuracy"] for row in rows]
     names = [name for name in rows[0] if name not in NOT_METRICS and isinstance(rows[0][name], float | int)]
     means = {name: _mean([row.get(name) for row in rows]) for name in names}
-    known = {name: mean for name, mean in means.items() if mean is not None}
+    known = {name: 100 * mean if "accuracy" in name else mean for name, mean in means.items() if mean is not None}
     return Epoch(epoch, float(np.mean(values)), sample_deviation(values), len(rows), known)
 
 

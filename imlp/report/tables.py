@@ -88,7 +88,7 @@ def _alpha(model: ModelData) -> Cell:
 def _metrics(arm: ArmData) -> dict[str, str]:
     """The titles of all numbers that the runs report after an epoch, beside accuracy, by their names."""
     names = (name for model in arm.models for epoch in model.epochs for name in epoch.metrics)
-    return {name: name.replace("_", " ") for name in names}
+    return {name: name.replace("_", " ") + (", %" if "accuracy" in name else "") for name in names}
 
 
 def _of_seed(seeds: Iterable[Any], scores: Callable[[Any], Mapping[Any, float]]) -> list[Column]:

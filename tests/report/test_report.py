@@ -76,8 +76,9 @@ def test_the_table_holds_what_result_json_holds(runs, made):
         assert row["n"] == "2"
         assert int(row["parameters"]) == results[0]["parameters"]["prior" if prior else "dense"]
         for name in ("test_loss", "shift_accuracy", "shift_logits", "shift_conv1"):  # as every number of metrics.jsonl
-            values = [result["models"][k][name] for result in results]
-            assert float(row[name.replace("_", " ")]) == pytest.approx(sum(values) / 2)
+            mean, title = sum(result["models"][k][name] for result in results) / 2, name.replace("_", " ")
+            expected = (f"{title}, %", 100 * mean) if "accuracy" in name else (title, mean)
+            assert float(row[expected[0]]) == pytest.approx(expected[1])
     step = rows["I-MLP alpha 0.01, every step"]
     assert (step["alpha"], step["mixed"]) == ("0.01", "every step")
     assert rows["I-MLP alpha decay:0.5:2, every epoch"]["alpha"] == "decay:0.5:2"
