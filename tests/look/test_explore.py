@@ -144,7 +144,7 @@ def test_every_matrix_is_the_references(kind, opened):
 def test_the_geometries_tried_have_everything():
     """Otherwise the test above would show less than it claims."""
     specs = [spec for _, spec in valid("conv", 150)]
-    for name in ("kernels", "strides", "paddings", "dilations"):
+    for name in ("kernel", "stride", "padding", "dilation"):
         assert any(len(set(getattr(spec, name))) == 2 for spec in specs), name
     assert any(spec.in_shape[1] != spec.in_shape[2] for spec in specs)
     assert {spec.groups for spec in specs} == {1, 2, 3}

@@ -32,6 +32,7 @@ from pins import (  # noqa: E402
 
 from imlp import accel  # noqa: E402
 from imlp.accel import entries, kernels, rows  # noqa: E402
+from imlp.accel.chain import has_diagonals  # noqa: E402
 from imlp.look import verify  # noqa: E402
 
 FITTED = [spec for spec in OUTSIDE if spec.parameters]
@@ -262,20 +263,22 @@ def test_a_class_derived_from_a_known_noun_does_not_take_its_fast_paths():
     dense = torch.empty(large.matrix_shape)
     assert rows.usable(dense, Conv((1, 32, 32), 1, 3)) == rows.status()[0]
     assert not rows.usable(dense, large)
-    assert kernels.geometry(large) is None
+    assert not has_diagonals(large)
 
 
 @pytest.mark.parametrize("spec", OUTSIDE + NOT_LINEAR, ids=str)
 def test_cuda_and_c_are_not_asked_for_what_they_do_not_know(spec, monkeypatch):
-    """On CUDA `interpolate` falls back, where it once raised."""
-    monkeypatch.setattr(kernels, "status", lambda: (True, "as if there were a device"))
+    """Where a kernel can be had, `interpolate` falls back, where it once raised."""
 
-    class OnCuda:
-        is_cuda, dtype = True, torch.float32
+    def launched(*given):
+        raise RuntimeError("a kernel was launched")
 
-    assert kernels.geometry(spec) is None
-    assert not kernels.usable(OnCuda(), spec)
-    assert kernels.usable(OnCuda(), Shared(2, 1, 1))
+    for path in (kernels, rows):
+        monkeypatch.setattr(path, "usable", lambda *given: True)
+        monkeypatch.setattr(path, "interpolate", launched)
+    check_interpolate(spec, Numbers(spec))
+    with pytest.raises(RuntimeError, match="was launched"):
+        accel.interpolate(torch.zeros(2, 2), Shared(2, 1, 1), torch.ones(1, 1), 0.5)
 
 
 @pytest.mark.gpu
