@@ -275,7 +275,7 @@ def test_figure_2_has_the_paper_s_interpolation_alone():
 
 def test_a_figure_counts_the_seeds_of_what_it_draws():
     """A second seed of alpha 0 and 1 is one of figure 2's curve, and none of the schedules."""
-    runs = [run for run in find_runs([ROOT / "results"]) if run.folder.parent.name == "cnn-paper"]
+    runs = [run for run in find_runs([ROOT / "results" / "cnn-paper"]) if run.config.seed == 0]
     (ends,) = (run for run in runs if run.folder.name == "ends")
     again = dataclasses.replace(ends, config=dataclasses.replace(ends.config, seed=1))
     (arm,) = arms_of([*runs, again])
