@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 DEGREE = 4  # of the common curve
+LARGEST = 5  # an exponent: without a bound, a fit may follow the cadence alone to infinity
 
 
 class Point(NamedTuple):
@@ -32,8 +33,8 @@ class Collapse(NamedTuple):
 def collapse(points: Sequence[Point]) -> Collapse:
     """The exponents for which one polynomial of degree 4 fits all points best.
 
-    >>> points = [Point(a, n, lr, 30 * lr**0.5 * np.log10(a / n)) for a in (0.01, 0.1, 0.3) for n in (1, 10)
-    ...           for lr in (1e-3, 1e-4)]
+    >>> points = [Point(a, n, lr, 30 * lr**0.5 * np.log10(a / n)) for a in (0.01, 0.03, 0.1, 0.3, 1)
+    ...           for n in (1, 10, 100) for lr in (1e-3, 1e-4)]
     >>> found = collapse(points)
     >>> [round(float(number), 2) for number in (found.cadence, found.depth, found.error)]
     [1.0, 0.5, 0.0]
@@ -51,6 +52,8 @@ def collapse(points: Sequence[Point]) -> Collapse:
         return float(np.sqrt((rest**2).mean()))
 
     starts = ([1, 0, 0], [1, 1, 0.5], [0.5, 2, 0.3])
-    best = min((minimize(error, start, method="Nelder-Mead") for start in starts), key=lambda found: found.fun)
+    bounds = [(-LARGEST, LARGEST)] * 3
+    fits = [minimize(error, start, method="Nelder-Mead", bounds=bounds) for start in starts]
+    best = min(fits, key=lambda found: found.fun)
     cadence, rate, depth = map(float, best.x)
     return Collapse(cadence, rate, depth, error(best.x), error([0, 0, 0]))

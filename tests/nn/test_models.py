@@ -71,7 +71,7 @@ def test_the_page_names_every_model_of_the_list():
     page = (ROOT / "docs/models.md").read_text()
     lines = (ROOT / "benchmarks/models.txt").read_text().splitlines()[1:]
     rows = re.findall(r"^\| `(\w+)` \| (\d+) ", page, re.MULTILINE)
-    others = re.findall(r"`(\w+)` \((\d+)\)", page)  # not tried
+    others = re.findall(r"`(\w+)` \((\d+)\)", page.partition("<details>")[0])  # not tried
     assert sorted(rows + others) == sorted(tuple(line.split()[1:3]) for line in lines)
     right, of = map(int, re.search(r"\*\*(\d+) of (\d+) models", page).groups())
     assert of == len(rows)
