@@ -105,6 +105,7 @@ def differences(config: Config) -> list[str]:
         config.augment: config.augment != PAPER_CONFIG.augment,
         f"area {area}, aspect {aspect}": config.augment == "resized",
         "pixels from 0 to 1": config.inputs == "unit",
+        "pixels from -1 to 1": config.inputs == "signed",
         f"{config.train_size or 0:,} images": config.train_size,
         f"{config.validation:,} held out": config.validation,
         f"norms after layers {' and '.join(map(str, options.get('activated', ())))}": "activated" in options,

@@ -89,9 +89,12 @@ class Dataset:
     def statistics(self, inputs: str) -> tuple[np.ndarray, np.ndarray]:
         """What is subtracted from the pixels and what they are divided by, `(c,)` each.
 
-        `inputs` is "standardised", or "unit" for pixels that stay between 0 and 1.
+        `inputs` is "standardised", "unit" for pixels from 0 to 1, or "signed" for pixels from -1 to 1.
         """
-        return self._statistics if inputs == "standardised" else (np.zeros(self.image[0]), np.ones(self.image[0]))
+        if inputs == "standardised":
+            return self._statistics
+        half = 0.5 * np.ones(self.image[0])
+        return (half, half) if inputs == "signed" else (0 * half, 2 * half)
 
     @cached_property
     def _statistics(self) -> tuple[np.ndarray, np.ndarray]:

@@ -36,6 +36,7 @@ WORDS = {  # a setting, or one of its values; others are called by their names
     "crop_aspect": "crops with width over height {}",
     "inputs standardised": "standardised pixels",
     "inputs unit": "pixels from 0 to 1",
+    "inputs signed": "pixels from -1 to 1",
     "validation": "{} images held out",
     "train_size": "{} training images",
     "test_size": "{} test images",

@@ -30,7 +30,7 @@ LIMITS = {  # of numbers: more must be a mistake
 }  # fmt: skip
 CHOICES = {
     "augment": AUGMENTATIONS, "labels": ("fine", "coarse"), "backend": ("accel", "reference"),
-    "dtype": ("float32", "float64"), "inputs": ("standardised", "unit"), "products": ("full", "bfloat16"),
+    "dtype": ("float32", "float64"), "inputs": ("standardised", "unit", "signed"), "products": ("full", "bfloat16"),
     "optimizer": tuple(OPTIMIZERS), "shift": ("none", "end", "epoch"),
 }  # fmt: skip
 MOST_SEEDS = 10_000
@@ -71,7 +71,10 @@ class Config:
     label_smoothing: float = of_training(
         0.0, "The share of each label that is spread evenly over all classes.", is_later=True
     )
-    inputs: str = of_data("standardised", "standardised (mean 0, deviation 1 by channel), or unit: pixels from 0 to 1.")
+    inputs: str = of_data(
+        "standardised",
+        "standardised (mean 0, deviation 1 by channel), unit: pixels from 0 to 1, or signed: from -1 to 1.",
+    )
     validation: int = of_data(0, "Hold out this many training images, chosen by the seed, and report them separately.")
     held_out: float = of_data(
         0.0, "In a trial of search: the share of the training images that is tested instead of the test images."

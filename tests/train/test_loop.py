@@ -76,21 +76,24 @@ def test_images_held_out_are_reported_and_never_trained_on(backend, tmp_path):
     ]
 
 
+@pytest.mark.parametrize(("inputs", "black", "mean", "std"), [("unit", 0, 0.0, 1.0), ("signed", -1, 0.5, 0.5)])
 @pytest.mark.parametrize("augmentation", ["pad", "pad-mean"])
 @pytest.mark.parametrize("backend", ["reference", "accel"])
-def test_pixels_from_0_to_1_with_black_or_the_mean_colour_outside(backend, augmentation, tmp_path):
+def test_pixels_in_a_range_with_black_or_the_mean_colour_outside(
+    backend, augmentation, inputs, black, mean, std, tmp_path
+):
     if backend == "accel":
         needs("accel")
-    trainer = tiny.run(tmp_path, backend=backend, inputs="unit", augment=augmentation, epochs=1)
+    trainer = tiny.run(tmp_path, backend=backend, inputs=inputs, augment=augmentation, epochs=1)
     data, rows = trainer.data, np.arange(len(trainer.data.x))
     draw = augment.draw(augmentation, len(rows), data.image, rng=np.random.default_rng(0))
     batch = trainer.backend.to_numpy(trainer.images.batch(trainer.images.train, rows, draw)).reshape(-1, 8, 8)
-    assert (batch.min(), batch.max()) == (0, 1)
-    outside = 0 if augmentation == "pad" else data.mean[0]
+    assert (batch.min(), batch.max()) == (black, 1)
+    outside = black if augmentation == "pad" else (data.mean[0] - mean) / std
     up = next(n for n in rows if draw.top[n] < 0)
     np.testing.assert_allclose(batch[up, 0], outside, atol=1e-12)
     _, saved = checkpoint.newest(tmp_path / "checkpoint", print)
-    assert (saved["mean"], saved["std"]) == ([0.0], [1.0])
+    assert (saved["mean"], saved["std"]) == ([mean], [std])
 
 
 @pytest.mark.parametrize("backend", ["reference", "accel"])
