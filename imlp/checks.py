@@ -56,7 +56,7 @@ def is_spec(spec: Any) -> None:
 def arrays_fit(spec: Spec, weight: Any) -> dict[str, np.ndarray]:
     """What a verb was given as `weight`, by name and in float64, after a check of the shapes."""
     is_spec(spec)
-    arrays = {name: None if own is None else numbers(own, name) for name, own in spec.named(weight).items()}
+    arrays = {name: None if array is None else numbers(array, name) for name, array in spec.named(weight).items()}
     for name, array in arrays.items():
         weight_fits(spec, None if array is None else array.shape, name)
     return {name: array for name, array in arrays.items() if array is not None}

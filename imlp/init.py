@@ -22,7 +22,7 @@ def uniform(shape: Shape, fan_in: int, *, rng: np.random.Generator) -> np.ndarra
 
 def prior_weight(spec: Spec, *, rng: np.random.Generator) -> Any:
     """The small weight of a structured layer, a mapping if there are several; None for a permutation."""
-    return spec.unnamed({name: uniform(own.shape, own.fan_in, rng=rng) for name, own in spec.parameters.items()})
+    return spec.unnamed({name: uniform(p.shape, p.fan_in, rng=rng) for name, p in spec.parameters.items()})
 
 
 def network_parameters(

@@ -42,8 +42,8 @@ def by_decay(
     branch = model.branches[0] if model.branches else None
     groups: dict[float, list[str]] = {}
     for name in grads:
-        own = 0.0 if branch is None else branch.decay(name)
-        groups.setdefault(settings.weight_decay + own, []).append(name)
+        decay = 0.0 if branch is None else branch.decay(name)
+        groups.setdefault(settings.weight_decay + decay, []).append(name)
     for decay, names in groups.items():
         parameters = [model.parameters[name] for name in names]
         yield decay, names, parameters, [_stored_as(p, grads[name]) for p, name in zip(parameters, names, strict=True)]

@@ -23,8 +23,8 @@ def apply(spec: Conv, weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:
     return y.flatten(1)
 
 
-def diagonals(spec: Window, own: int = 0) -> list[Diagonal]:
-    """Those of a convolution, or with kernels of `own` numbers each that follow one another from place to place."""
+def diagonals(spec: Window, size: int = 0) -> list[Diagonal]:
+    """Those of a convolution, or with kernels of `size` numbers each that follow one another from place to place."""
     (c_in, h_in, w_in), (c_out, h_out, w_out), g = spec.in_shape, spec.out_shape, spec.groups
     (k_y, k_x), (s_y, s_x), d_y = spec.kernel, spec.stride, spec.dilation[0]
     taps, c_group, o_group = k_y * k_x, c_in // g, c_out // g
@@ -34,15 +34,15 @@ def diagonals(spec: Window, own: int = 0) -> list[Diagonal]:
         Axis(c_group, taps, 0, h_in * w_in),
     )
     rows = _runs(spec) if c_group in JOINED else _taps(spec, 0)
-    found = []
+    every = []
     for (i_s, ys), (j_s, xs) in product(rows, _taps(spec, 1)):
         i, j, y, x = i_s[0], j_s[0], ys[0], xs[0]
         v, u = spec.pixel(0, y, i), spec.pixel(1, x, j)  # the pixel that the first tap meets first
         kernel = Axis(len(i_s), k_x, 0, d_y * w_in)
-        places = (Axis(len(ys), own * w_out, w_out, s_y * w_in), Axis(len(xs), own, 1, s_x))
-        number = own * (y * w_out + x) + i * k_x + j
-        found.append(Diagonal((*channels, kernel, *places), number, y * w_out + x, v * w_in + u))
-    return found
+        places = (Axis(len(ys), size * w_out, w_out, s_y * w_in), Axis(len(xs), size, 1, s_x))
+        number = size * (y * w_out + x) + i * k_x + j
+        every.append(Diagonal((*channels, kernel, *places), number, y * w_out + x, v * w_in + u))
+    return every
 
 
 def _taps(spec: Window, axis: int) -> list[tuple[range, range]]:

@@ -88,20 +88,20 @@ def geometry(spec: Spec) -> tuple[str, tuple[int, ...]]:
     ('shared_layer', (2048, 2048, 1, 0, 16, 16, 3, 16, 128, 0, 0))
     """
     before, core, after = split_at_core(spec)
-    own: tuple[int, ...]
+    sizes: tuple[int, ...]
     match core:
         case Shared():
-            name, own = "shared_layer", (core.out_features, core.in_features)
+            name, sizes = "shared_layer", (core.out_features, core.in_features)
         case Conv() | Local():
             (c_in, *image), (c_out, *output), g = core.in_shape, core.out_shape, core.groups
             steps = (*core.kernel, *core.stride, *core.padding, *core.dilation)
             name = "local_layer" if isinstance(core, Local) else "convolution"
-            own = (*image, *output, *steps, c_out // g, c_in // g)
+            sizes = (*image, *output, *steps, c_out // g, c_in // g)
         case _:
-            name, own, before, after = "permutation", (), (core, *after), ()
+            name, sizes, before, after = "permutation", (), (core, *after), ()
     stages = [number for part in before for number in _stage(part)]
     stages += [number for part in reversed(after) for number in _stage(part, inverse=True)]
-    return name, (*spec.matrix_shape, len(before), len(after), *own, *stages)
+    return name, (*spec.matrix_shape, len(before), len(after), *sizes, *stages)
 
 
 def _stage(part: Spec, *, inverse: bool = False) -> tuple[int, ...]:

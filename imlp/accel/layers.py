@@ -85,28 +85,28 @@ def structured(
         return products.forward(x, w, b), lambda dy: _named(("weight", "bias"), *products.backward(dy, first))
     if not record:
         return apply(spec, w, b, x), _no_backward
-    own = spec.named(w) | ({} if b is None else {"bias": b})
-    inputs = [*own.values()] if first else [*own.values(), x]
+    parameters = spec.named(w) | ({} if b is None else {"bias": b})
+    inputs = [*parameters.values()] if first else [*parameters.values(), x]
 
     def run(*arrays: Tensor) -> Tensor:
-        given = dict(zip(own, arrays, strict=False))
+        given = dict(zip(parameters, arrays, strict=False))
         return apply(spec, spec.unnamed(given), given.get("bias"), x if first else arrays[-1])
 
     if torch.compiler.is_compiling():  # the compiler knows vjp but not autograd.grad; loading vjp takes seconds
         vjp: Any = torch.func.vjp  # its annotation has a third result, which only has_aux returns
         y, pull = vjp(run, *inputs)
-        return y, lambda dy: _named(own, *pull(dy))
+        return y, lambda dy: _named(parameters, *pull(dy))
     leaves = [array.detach().requires_grad_() for array in inputs]
     with torch.enable_grad():
         y = run(*leaves)
-    return y.detach(), lambda dy: _named(own, *torch.autograd.grad(y, leaves, dy))
+    return y.detach(), lambda dy: _named(parameters, *torch.autograd.grad(y, leaves, dy))
 
 
 def _named(names: Iterable[str], *gradients: Tensor | None) -> Back:
     """The gradients of the parameters by name; what is left is `dx`."""
-    own = dict(zip(names, gradients, strict=False))
-    dx = gradients[len(own)] if len(gradients) > len(own) else None
-    return dx, own  # type: ignore[return-value]  # only dx can be None
+    by_name = dict(zip(names, gradients, strict=False))
+    dx = gradients[len(by_name)] if len(gradients) > len(by_name) else None
+    return dx, by_name  # type: ignore[return-value]  # only dx can be None
 
 
 def _no_backward(dy: Tensor) -> Back:
@@ -123,11 +123,11 @@ def layer_norm(
 
     def backward(dy: Tensor) -> Back:
         dy = dy.view(z.shape)
-        own = {} if weight is None else {"weight": (dy * z).sum((0, 1)), "bias": dy.sum((0, 1))}
+        gradients = {} if weight is None else {"weight": (dy * z).sum((0, 1)), "bias": dy.sum((0, 1))}
         d = dy if weight is None else dy * weight
         only_dx = (True, False, False)
         dx = torch.ops.aten.native_layer_norm_backward(d, runs, (features,), mu, rstd, None, None, only_dx)[0]
-        return dx.view(x.shape), own
+        return dx.view(x.shape), gradients
 
     return y.view(x.shape), backward
 

@@ -24,4 +24,4 @@ def apply(spec: Local, weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor
 
 
 def diagonals(spec: Local) -> list[Diagonal]:
-    return convolution.diagonals(spec, own=prod(spec.weight_shape[1:]))
+    return convolution.diagonals(spec, size=prod(spec.weight_shape[1:]))

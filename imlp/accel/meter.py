@@ -49,20 +49,20 @@ def measure(dense: Tensor, spec: Spec, weight: Any = None) -> dict[str, Tensor]:
         shared = _square(values, wide)
         filled = iter([(dense.view(-1)[place], values)])
     whole = inside = local = torch.zeros((), dtype=wide, device=dense.device)
-    for own in dense.view(-1).split(BLOCK):
-        whole = whole + _square(own, wide)
-    for own, numbers in (block for pair in filled for block in _blocks(*pair)):
-        inside, local = inside + _square(own, wide), local + _square(own - numbers, wide)
+    for block in dense.view(-1).split(BLOCK):
+        whole = whole + _square(block, wide)
+    for block, numbers in (pair for whole_pair in filled for pair in _blocks(*whole_pair)):
+        inside, local = inside + _square(block, wide), local + _square(block - numbers, wide)
     squares = shared, local, (whole - inside).clamp(min=0)
     parts = {part: (square / whole).to(dense.dtype) for part, square in zip(PARTS, squares, strict=True)}
     if weight is None:
         return parts
     arrays = seen(spec, arrays)
-    nearest, own = entries.flat(found), entries.flat(arrays)
+    nearest, prior_weight = entries.flat(found), entries.flat(arrays)
     if has_diagonals(spec):  # added up in the order of its memory: flat, the last bit would differ from runs on record
-        ((nearest,), (own,)) = found.values(), arrays.values()
-    distance = torch.linalg.vector_norm(nearest - own, dim=tuple(range(own.ndim)))
-    scale = torch.linalg.vector_norm(own) if rank(spec) else 1.0  # without entries no two priors differ
+        ((nearest,), (prior_weight,)) = found.values(), arrays.values()
+    distance = torch.linalg.vector_norm(nearest - prior_weight, dim=tuple(range(prior_weight.ndim)))
+    scale = torch.linalg.vector_norm(prior_weight) if rank(spec) else 1.0  # without entries no two priors differ
     return {**parts, "distance": distance / scale}
 
 
@@ -78,13 +78,13 @@ def measure_random(spec: Spec) -> dict[str, float]:
     return random_parts(rank(spec), nnz, spec.matrix_shape)
 
 
-def _blocks(own: Tensor, numbers: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+def _blocks(entries: Tensor, numbers: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Entries and the numbers that belong there, in parts of at most `BLOCK`."""
-    if own.numel() <= BLOCK:
-        yield own, numbers
+    if entries.numel() <= BLOCK:
+        yield entries, numbers
         return
-    axis = max(range(own.ndim), key=own.shape.__getitem__)
-    for halves in zip(own.tensor_split(2, axis), numbers.tensor_split(2, axis), strict=True):
+    axis = max(range(entries.ndim), key=entries.shape.__getitem__)
+    for halves in zip(entries.tensor_split(2, axis), numbers.tensor_split(2, axis), strict=True):
         yield from _blocks(*halves)
 
 

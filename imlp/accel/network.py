@@ -99,8 +99,8 @@ def loss_and_grads(model: Model, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str
         losses.append(loss)
         grads.append(_all_gradients(backward))
     none = {name: torch.zeros_like(p[0]) for name, p in model.parameters.items()} if model.branches else {}
-    each = [{**none, **own} for own in grads] if model.lanes is not None else grads
-    return joined(model, losses), {name: joined(model, [own[name] for own in each]) for name in each[0]}
+    each = [{**none, **gradients} for gradients in grads] if model.lanes is not None else grads
+    return joined(model, losses), {name: joined(model, [gradients[name] for gradients in each]) for name in each[0]}
 
 
 @torch.no_grad()
@@ -131,7 +131,7 @@ def train_step(
         pairs = [_compiled(model.network, model.dense, lane.branches)(lane.parameters, x, y) for lane in lanes]
     else:
         pairs = [_loss_and_backward(lane, x, y, keep=True, reuse=not optimizer.clip) for lane in lanes]
-    loss = joined(model, [own for own, _ in pairs])
+    loss = joined(model, [one_loss for one_loss, _ in pairs])
     if check:
         refuse_non_finite(model, x, to_numpy(loss), forward, to_numpy)
     for lane, (_, backward) in zip(lanes, pairs, strict=True):

@@ -91,11 +91,11 @@ def _blended(
 
     def backward(dy: Tensor) -> ops.Back:
         dx_w, own_w = back_w(dy if g is None else g * dy)
-        dx_u, own = back_u(dy if g is None else (1 - g) * dy)
-        own |= {f"prior.{part}": gradient for part, gradient in own_w.items()}
+        dx_u, gradients = back_u(dy if g is None else (1 - g) * dy)
+        gradients |= {f"prior.{part}": gradient for part, gradient in own_w.items()}
         if g is not None:
-            own |= coupling.call("pulled_back_share", parts, (dy * (y_w - y_u)).sum())
-        return None if dx_u is None or dx_w is None else dx_w + dx_u, own
+            gradients |= coupling.call("pulled_back_share", parts, (dy * (y_w - y_u)).sum())
+        return None if dx_u is None or dx_w is None else dx_w + dx_u, gradients
 
     return y_w + y_u if g is None else g * y_w + (1 - g) * y_u, backward
 
@@ -105,8 +105,8 @@ def _made(now: Pass, layer: Layer, x: Tensor, first: bool, coupling: Branching) 
     y, back = ops.linear(x, *coupling.call("made", layer_verbs, spec, parts), first=first)
 
     def backward(dy: Tensor) -> ops.Back:
-        dx, own = back(dy)
-        return dx, coupling.call("pulled_back", layer_verbs, spec, parts, own["weight"], own["bias"])
+        dx, of_matrix = back(dy)
+        return dx, coupling.call("pulled_back", layer_verbs, spec, parts, of_matrix["weight"], of_matrix["bias"])
 
     return y, backward
 
@@ -147,9 +147,9 @@ HANDLERS: dict[type, Callable[..., tuple[Tensor, Back]]] = {
 
 def _named(name: str, y: Tensor, backward: ops.Backward) -> tuple[Tensor, Back]:
     def back(dy: Tensor, receive: Receive) -> Any:
-        dx, own = backward(dy)
-        if own:
-            receive({f"{name}.{part}": gradient for part, gradient in own.items()})
+        dx, gradients = backward(dy)
+        if gradients:
+            receive({f"{name}.{part}": gradient for part, gradient in gradients.items()})
         return dx
 
     return y, back

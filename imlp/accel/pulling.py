@@ -51,8 +51,8 @@ def _pull(dense: Tensor, spec: Spec, locality: float, sharing: float) -> None:
         (numbers,) = spec.named(nearest).values()
         kept_by_diagonal = [places.clone() for places, _ in views(dense, spec, numbers)]
         dense.mul_(1 - locality)
-        for kept, (places, own) in zip(kept_by_diagonal, views(dense, spec, numbers), strict=True):
-            places.copy_(kept.mul_(1 - sharing).add_(own, alpha=sharing))
+        for kept, (places, values) in zip(kept_by_diagonal, views(dense, spec, numbers), strict=True):
+            places.copy_(kept.mul_(1 - sharing).add_(values, alpha=sharing))
 
 
 @torch.no_grad()

@@ -48,8 +48,8 @@ def matrix(spec: Spec, weight: Any = None, *, layout: str | None = None) -> Tens
         rows_, columns, places = torch.from_numpy(coordinates(spec)).to(numbers.device)
         return csr(rows_, columns, numbers.reshape(-1)[places], spec)
     w_p = numbers.new_zeros(spec.matrix_shape)
-    for places, own in views(w_p, spec, numbers):
-        places.copy_(own)
+    for places, values in views(w_p, spec, numbers):
+        places.copy_(values)
     return w_p
 
 
@@ -126,11 +126,11 @@ def _mixer(dense: Tensor, spec: Spec, arrays: dict[str, Tensor]) -> Callable[[Te
         place, values = entries.filled(spec, arrays, like=dense)
         return lambda lane, keep, alpha: _scale(lane, keep).view(-1).index_add_(0, place, values, alpha=alpha)
     numbers = next(iter(arrays.values())) if arrays else dense.new_ones(())
-    own = numbers.clone() if _share_memory(dense, numbers) else numbers
+    w = numbers.clone() if _share_memory(dense, numbers) else numbers
     if kernels.usable(dense):
-        return lambda lane, keep, alpha: kernels.interpolate(lane, spec, own.contiguous(), keep, alpha)
+        return lambda lane, keep, alpha: kernels.interpolate(lane, spec, w.contiguous(), keep, alpha)
     way = rows.interpolate if rows.usable(dense, spec) else _interpolate
-    return lambda lane, keep, alpha: way(lane, spec, own, keep, alpha)
+    return lambda lane, keep, alpha: way(lane, spec, w, keep, alpha)
 
 
 def _interpolate(dense: Tensor, spec: Spec, weight: Tensor, keep: float, alpha: float) -> None:
@@ -175,8 +175,8 @@ def _from_dense(
     if not spec.parameters:
         return None
     find = default if not has_diagonals(spec) else known
-    found = [find(spec, lane.resolve_neg().contiguous()) for lane in (dense if dense.ndim == 3 else dense[None])]
-    return spec.unnamed(split(spec, torch.stack(found) if dense.ndim == 3 else found[0]))
+    weights = [find(spec, lane.resolve_neg().contiguous()) for lane in (dense if dense.ndim == 3 else dense[None])]
+    return spec.unnamed(split(spec, torch.stack(weights) if dense.ndim == 3 else weights[0]))
 
 
 def _adjoint(spec: Spec, dense: Tensor) -> Tensor:
@@ -238,8 +238,8 @@ def seen(spec: Spec, arrays: dict[str, Tensor]) -> dict[str, Tensor]:
     if rank(spec) == spec.n_weights:
         return arrays
     if has_diagonals(spec):
-        ((name, own),) = arrays.items()
-        return {name: own.masked_fill(entries_filled(spec, own.dtype, own.device) == 0, 0)}
+        ((name, array),) = arrays.items()
+        return {name: array.masked_fill(entries_filled(spec, array.dtype, array.device) == 0, 0)}
     numbers = entries.flat(arrays)
     kept = entries.host_map(spec).seen(numbers.detach().cpu().double().numpy())
     return split(spec, torch.as_tensor(kept).to(numbers))

@@ -22,14 +22,14 @@ def views(dense: Tensor, spec: Spec, weight: Tensor) -> Iterator[tuple[Tensor, T
 
 @lru_cache(maxsize=1024)
 def _strides(
-    spec: Spec, own: tuple[int, ...]
+    spec: Spec, strides: tuple[int, ...]
 ) -> list[tuple[tuple[int, ...], tuple[int, ...], int, tuple[int, ...], int]]:
-    """For each diagonal: its sizes, then steps and start in `W`, then steps and start in a weight of strides `own`."""
+    """For each diagonal: its sizes, then steps and start in `W`, and steps and start in a weight of such `strides`."""
     m_in, shape = spec.matrix_shape[1], spec.weight_shape or ()
 
     def in_weight(flat: int) -> int:
         """Where the `flat`-th number is stored. For steps too: an axis keeps to one dimension of the weight."""
-        return sum(int(digit) * step for digit, step in zip(np.unravel_index(flat, shape), own, strict=True))
+        return sum(int(digit) * step for digit, step in zip(np.unravel_index(flat, shape), strides, strict=True))
 
     return [
         (

@@ -230,28 +230,28 @@ def _arrays(stream: BinaryIO, path: str) -> Mapping[str, Any]:
 
     if path.endswith(".safetensors"):
         return safetensors.torch.load(stream.read())
-    found = torch.load(stream, "cpu", weights_only=True)
-    return found if isinstance(found, Mapping) else {"": found}
+    content = torch.load(stream, "cpu", weights_only=True)
+    return content if isinstance(content, Mapping) else {"": content}
 
 
-def _print_derivation(found: "Derivation", spec: Spec, equation: str, number: float) -> None:
+def _print_derivation(derivation: "Derivation", spec: Spec, equation: str, number: float) -> None:
     """Print the steps; each part of a product has its place in the paper as a heading."""
     from imlp.look.explain import APPENDICES, axis_names, in_shape, out_shape, place
 
-    console.print(f"\n{equation} ({place(spec)}), entry (i, j) = ({found.i}, {found.j})", soft_wrap=True)
+    console.print(f"\n{equation} ({place(spec)}), entry (i, j) = ({derivation.i}, {derivation.j})", soft_wrap=True)
     sides = (
-        (f"output i = {found.i}", found.output, out_shape(spec)),
-        (f"input  j = {found.j}", found.input, in_shape(spec)),
+        (f"output i = {derivation.i}", derivation.output, out_shape(spec)),
+        (f"input  j = {derivation.j}", derivation.input, in_shape(spec)),
     )
     for side, where, shape in sides:
         named = ", ".join(f"{name} {index}" for name, index in zip(axis_names(shape), where, strict=True))
         console.print(f"{side}: {named} of {' x '.join(map(str, shape))}", soft_wrap=True)
-    part, width = "", max((len(step.meaning) for step in found.steps), default=0)
-    for step in found.steps:
+    part, width = "", max((len(step.meaning) for step in derivation.steps), default=0)
+    for step in derivation.steps:
         if step.part != part:
             part = step.part
             console.print(f"\n{part} ({APPENDICES[part]})")
         line = f"{step.name} = {step.formula} = {step.numbers} = {step.value}"
         console.print(f"  {step.meaning:<{width}}  {line}", soft_wrap=True)
-    value = f" = {number:.6g}" if found.tap is not None and spec.parameters else ""
-    console.print(f"\nentry ({found.i}, {found.j}) = {found.conclusion}{value}", soft_wrap=True)
+    value = f" = {number:.6g}" if derivation.tap is not None and spec.parameters else ""
+    console.print(f"\nentry ({derivation.i}, {derivation.j}) = {derivation.conclusion}{value}", soft_wrap=True)

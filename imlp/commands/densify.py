@@ -103,9 +103,9 @@ def densify(
         rows[layer.name] = table[layer.name or "the module"] | {"error": errors[layer.name]["error"]}
     if json:
         by_layer = {layer.name: rows[layer.name] | {"spec": str(layer.spec)} for layer in plan.layers}
-        found: dict[str, Any] = {"model": model, "image": list(image), "layers": by_layer, "left": plan.left}
-        found |= {"numbers": plan.numbers, "parameters": total, "output_error": errors["output"]["error"]}
-        print_json(found | {"error": worst, "tolerance": TOLERANCE["float32"]})
+        report: dict[str, Any] = {"model": model, "image": list(image), "layers": by_layer, "left": plan.left}
+        report |= {"numbers": plan.numbers, "parameters": total, "output_error": errors["output"]["error"]}
+        print_json(report | {"error": worst, "tolerance": TOLERANCE["float32"]})
     else:
         out.print(f"{model}, layer by layer:\n{rows}\n", soft_wrap=True)
         before = sum(parameter.numel() for parameter in prior.parameters())

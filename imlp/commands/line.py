@@ -45,18 +45,18 @@ def line(
     path = output_file(out_file, run / f"line{lane}.png", *PICTURES, force=force)
     options = {"points": points, "align": align, "head": head, "network": network, "coupling": coupling}
     with watched(quiet=json) as progress:
-        found = measuring.line(run, lane, **options, progress=progress)  # type: ignore[arg-type]
+        measured = measuring.line(run, lane, **options, progress=progress)  # type: ignore[arg-type]
     title = f"{run.resolve().name}, lane {lane}" + (", aligned" if align else "")
-    drawing.save(drawing.line_figure(found, title), path)
+    drawing.save(drawing.line_figure(measured, title), path)
     if json:
-        print_json(found.as_dict())
+        print_json(measured.as_dict())
         return
     rows = [
         [f"{points[0].t:.3g}", *(f"{100 * point.accuracy:.2f}" for point in points)]
-        for points in zip(*found.values(), strict=True)
+        for points in zip(*measured.values(), strict=True)
     ]
-    shown = table(f"test accuracy, %: {title}", ("t", *found), rows, text=0)
+    shown = table(f"test accuracy, %: {title}", ("t", *measured), rows, text=0)
     shown.add_section()
-    shown.add_row("barrier", *(f"{100 * found.barrier(name)[0]:.2f}" for name in found))
+    shown.add_row("barrier", *(f"{100 * measured.barrier(name)[0]:.2f}" for name in measured))
     out.print(shown)
     out.print(f"drawn: {path}", soft_wrap=True)

@@ -111,10 +111,10 @@ def settings_as_options(*, hidden: Collection[str] = (), **helps: str) -> Callab
     """
 
     def decorated(function: Callable[..., None]) -> Callable[..., None]:
-        *own, group, _ = inspect.signature(function, eval_str=True).parameters.values()  # the last: the settings
-        names = [p.name for p in own]
+        *parameters, group, _ = inspect.signature(function, eval_str=True).parameters.values()  # the last: the settings
+        names = [p.name for p in parameters]
         inside = [f for f in dataclasses.fields(group.annotation) if f.name not in names]
-        options = [_keyword(p.name, p.annotation, p.default) for p in own]
+        options = [_keyword(p.name, p.annotation, p.default) for p in parameters]
         options += [_keyword(f.name, f.type, f.default) for f in inside]
         for f in (*dataclasses.fields(Lane), *dataclasses.fields(Config)):
             if f.name not in ("lanes", "source", "coupling_source", "held_out", *names):  # `search` has --validation
@@ -179,7 +179,7 @@ def lane_settings(settings: dict[str, Any]) -> dict[str, Any]:
 
 def named_values(given: Iterable[str] | None) -> dict[str, Any]:
     """`residual=false` by name, as JSON where it is JSON, otherwise as text."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for text in given or ():
         name, equals, value = text.partition("=")
         if not equals:
@@ -187,9 +187,9 @@ def named_values(given: Iterable[str] | None) -> dict[str, Any]:
         if value == "null":
             raise ConfigError(f"--options {name} is null", "leave it out, and the network takes its default")
         try:
-            found[name] = parse_json(value)
+            values[name] = parse_json(value)
         except JSONDecodeError:
-            found[name] = value
+            values[name] = value
         except ValueError as error:
             raise ConfigError(f"--options {name}: {error}", "give a value like the option's default") from error
-    return found
+    return values

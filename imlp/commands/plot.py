@@ -32,13 +32,13 @@ def plot(
         below = [shown(folder) for folder in RunFolder.find(run)] if run.is_dir() else []
         there = f"name one of {', '.join(below[:8])}{', ...' if len(below) > 8 else ''}"
         raise RunError(f"{run} is not the folder of a run", there if below else "name the folder of a run")
-    found = read_run(run)
-    if not found.rows:
-        if found.result is not None:
+    record = read_run(run)
+    if not record.rows:
+        if record.result is not None:
             raise RunError(f"every lane of {run} stopped in its first epoch", "train again with a smaller --lr")
         raise RunError(f"{run} has no complete epoch yet", "let it train for a while")
     from imlp.look.plot import save  # matplotlib takes a second to import
     from imlp.report.figures import of_run
 
-    save(of_run(found), path)
+    save(of_run(record), path)
     out.print(f"drawn: {path}", soft_wrap=True)

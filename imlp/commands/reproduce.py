@@ -58,9 +58,9 @@ def reproduce(
     if name is None:
         raise ConfigError("no experiment is named", f"name one of {', '.join(experiments.names())}; see --list")
     every = settings.pop("every", None)
-    for own in (own for own in DECIDED if own in settings):
+    for option in (option for option in DECIDED if option in settings):
         remedy = "an experiment has its own networks and lanes; copy its TOML file"
-        raise ConfigError(f"--{own} is for train and sweep", remedy)
+        raise ConfigError(f"--{option} is for train and sweep", remedy)
     given = with_options(settings)
     with closing(Board(quiet=study.silent, arms=True)) as board, exit_if_interrupted():
         if study.estimate:
@@ -117,20 +117,20 @@ def print_outcome(outcome: ExperimentOutcome) -> None:
 
 def print_list(*, estimate: bool, json: bool) -> None:
     """Every experiment in one line; with `estimate` how long each budget takes, from real steps of its networks."""
-    found: dict[str, dict[str, Any]] = {name: {} for name in experiments.names()}
-    for name, row in found.items():
+    rows: dict[str, dict[str, Any]] = {name: {} for name in experiments.names()}
+    for name, row in rows.items():
         experiment = experiments.read_experiment(name)
         row |= {"name": name, "title": experiment.title, "asks": experiment.asks}
     if estimate:
         with watched(quiet=json) as progress:
             for name, seconds in costs(progress).items():
-                found[name]["seconds"] = seconds
+                rows[name]["seconds"] = seconds
     if json:
-        print_json(list(found.values()))
+        print_json(list(rows.values()))
         return
-    for name, row in found.items():
+    for name, row in rows.items():
         times = "; ".join(f"{budget} {span(seconds)}" for budget, seconds in row.get("seconds", {}).items())
-        line = f"{name:<{max(map(len, found)) + 2}}{times or row['title']}"
+        line = f"{name:<{max(map(len, rows)) + 2}}{times or row['title']}"
         if out.is_terminal:
             out.print(line, no_wrap=True, overflow="ellipsis")
         else:

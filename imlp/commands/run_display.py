@@ -85,13 +85,13 @@ def result_table(result: dict[str, Any], prior_name: str, classes: int) -> Table
 
 def meter_table(result: dict[str, Any]) -> Table | None:
     """The bias meter at the end of a run: one line per model and layer, and a random matrix to compare with."""
-    found = [(row["name"], row["bias"]) for row in result["models"] if row.get("bias")]
-    if not found:
+    meters = [(row["name"], row["bias"]) for row in result["models"] if row.get("bias")]
+    if not meters:
         return None
-    random = {layer: {part: own.get(f"random_{part}") for part in PARTS} for layer, own in found[0][1].items()}
+    random = {layer: {part: shares.get(f"random_{part}") for part in PARTS} for layer, shares in meters[0][1].items()}
     made = table("what share of |W|² is shared, local and outside", ("model", "layer", *PARTS), (), text=2)
-    for name, layers in [("random matrix", random), *found]:
-        for n, (layer, own) in enumerate(layers.items(), start=1):
-            cells = ["" if (share := own.get(part)) is None else f"{share:.4f}" for part in PARTS]
+    for name, layers in [("random matrix", random), *meters]:
+        for n, (layer, shares) in enumerate(layers.items(), start=1):
+            cells = ["" if (share := shares.get(part)) is None else f"{share:.4f}" for part in PARTS]
             made.add_row(name if n == 1 else "", layer, *cells, end_section=n == len(layers))
     return made

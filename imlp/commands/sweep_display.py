@@ -98,9 +98,9 @@ class Board(Watcher):
 
 def accuracies(rows: Sequence[Row]) -> tuple[str, str]:
     """The prior's, if it is trained, and the range of the lanes', in per cent."""
-    own = {row["lane"]: 100 * row["test_accuracy"] for row in rows}
-    prior = f"{own.pop('prior'):.2f}" if "prior" in own else ""
-    return prior, f"{min(own.values()):.2f} to {max(own.values()):.2f}" if own else ""
+    by_model = {row["lane"]: 100 * row["test_accuracy"] for row in rows}
+    prior = f"{by_model.pop('prior'):.2f}" if "prior" in by_model else ""
+    return prior, f"{min(by_model.values()):.2f} to {max(by_model.values()):.2f}" if by_model else ""
 
 
 def _weight(task: Task) -> int:

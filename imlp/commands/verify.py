@@ -53,7 +53,7 @@ def verify(
         raise ConfigError("--options are given for several networks or kinds", "name one of them: --network or --kind")
     made = {name: networks.make(name, **given) for name in whole}
     layers = {name: kinds.make(name, **given) for name in kind or []}
-    layers |= {f"{name} {layer.name}": layer.spec for name, own in made.items() for layer in own.layers}
+    layers |= {f"{name} {layer.name}": layer.spec for name, whole_one in made.items() for layer in whole_one.layers}
     get_backend("accel")  # it names what is missing
     device = machine.device("accel", device, dtype)
     # On some processors torch's half-precision products kill the process.
@@ -66,15 +66,15 @@ def verify(
         for n, (name, one) in enumerate(layers.items()):
             progress(name, n, total)
             errors[name] = errors_of_layers(one)
-        for n, (name, own) in enumerate(made.items(), start=len(layers)):
+        for n, (name, whole_one) in enumerate(made.items(), start=len(layers)):
             progress(f"{name}, the whole network", n, total)
-            errors_of_networks[name] = network_errors(own, dtype=dtype, device=device, seed=seed)
+            errors_of_networks[name] = network_errors(whole_one, dtype=dtype, device=device, seed=seed)
     tolerance = TOLERANCE[dtype]
     rows = [*errors.values(), *errors_of_networks.values()]
     passed = all(error <= tolerance for row in rows for error in row.values())
     if json:
-        found = {"dtype": dtype, "device": device, "tolerance": tolerance, "passed": passed, "errors": errors}
-        print_json(found | {"networks": errors_of_networks})
+        report = {"dtype": dtype, "device": device, "tolerance": tolerance, "passed": passed, "errors": errors}
+        print_json(report | {"networks": errors_of_networks})
     else:
         title = f"accel ({dtype}, {device}) against the reference"
         _print(errors, tolerance, f"{title}:\nlargest relative error; at most {tolerance:g} is allowed", "layer")

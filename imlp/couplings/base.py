@@ -165,7 +165,7 @@ class Blend(Branching):
 
 def prior_weight(spec: Spec, parts: Parts) -> Any:
     """`w` among the parts of a layer, as the verbs take it."""
-    return spec.unnamed({part: parts[f"prior.{part}"].reshape(own.shape) for part, own in spec.parameters.items()})
+    return spec.unnamed({part: parts[f"prior.{part}"].reshape(p.shape) for part, p in spec.parameters.items()})
 
 
 class Replacing(Coupling):

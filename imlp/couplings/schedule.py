@@ -119,7 +119,7 @@ class Alpha(str):
                 problem = f"alpha is {str(text)!r:.80}: a layer's name is missing, or named twice"
                 raise AlphaError(problem, "write NAME=... for each layer or kind, each once")
         schedules = tuple((name, parse(value)) for name, value in pairs)
-        made = super().__new__(cls, ",".join(f"{name}={own}" if name else str(own) for name, own in schedules))
+        made = super().__new__(cls, ",".join(f"{name}={one}" if name else str(one) for name, one in schedules))
         made.schedules = schedules
         return made
 

@@ -24,11 +24,11 @@ def setting(default: Any, help: str, panel: str = LANE, *, changes_result: bool 
     return field(default=default, metadata={"help": help, "panel": panel, **more})
 
 
-def deciding(own: Any) -> dict[str, Any]:
+def deciding(settings: Any) -> dict[str, Any]:
     """The settings that determine a result; without those that are later than some records, at their defaults."""
-    fields = [f for f in dataclasses.fields(own) if f.metadata["changes_result"]]
-    kept = [f for f in fields if not (f.metadata["is_later"] and getattr(own, f.name) == f.default)]
-    return {f.name: getattr(own, f.name) for f in kept}
+    fields = [f for f in dataclasses.fields(settings) if f.metadata["changes_result"]]
+    kept = [f for f in fields if not (f.metadata["is_later"] and getattr(settings, f.name) == f.default)]
+    return {f.name: getattr(settings, f.name) for f in kept}
 
 
 of_data, of_training, of_machine = (partial(setting, panel=panel) for panel in (DATA, TRAINING, MACHINE))

@@ -135,7 +135,7 @@ def read(path: Path, layout: Layout | None = None, *, progress: ProgressCallback
 
 def read_tar(path: Path, wanted: Iterable[str], *, progress: ProgressCallback = silent) -> dict[str, bytes]:
     """Those files of an archive whose names, without their folders, are wanted."""
-    wanted, found = set(wanted), {}
+    wanted, files = set(wanted), {}
     try:
         with open_regular(path) as raw, tarfile.open(fileobj=raw, mode="r:*") as tar:
             total = path.stat().st_size
@@ -144,11 +144,11 @@ def read_tar(path: Path, wanted: Iterable[str], *, progress: ProgressCallback = 
                 name = PurePosixPath(member.name).name
                 if member.isfile() and name in wanted:
                     file = tar.extractfile(member)
-                    found[name] = b"" if file is None else file.read()
+                    files[name] = b"" if file is None else file.read()
                 progress(f"reading {path.name}", raw.tell(), total)
     except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
         raise DataError(f"{path} is not a whole tar archive: {reason(error)}", AGAIN) from error
-    return found
+    return files
 
 
 def _check_member(path: Path, member: tarfile.TarInfo) -> None:

@@ -46,13 +46,13 @@ def _files(path: Path) -> dict[str, list[Path]]:
             raise DataError(f"{path} has a class folder whose name is not UTF-8: {entry.name!a}", "rename it")
     if not folders:
         raise DataError(f"{path} has no class folders", "make one folder per class, with its images inside")
-    found = {}
+    pictures_by_class = {}
     for folder in folders:
         pictures = (file for file in sorted(folder.iterdir()) if file.suffix.lower() in SUFFIXES)
-        found[folder.name] = [file for file in pictures if not file.name.startswith(".") and file.is_file()]
-        if not found[folder.name]:
+        pictures_by_class[folder.name] = [file for file in pictures if not file.name.startswith(".") and file.is_file()]
+        if not pictures_by_class[folder.name]:
             raise DataError(f"{folder} has no images", f"put {', '.join(SUFFIXES)} files there, or remove it")
-    return found
+    return pictures_by_class
 
 
 def _split(files: dict[str, list[Path]], seed: int) -> tuple[dict[str, list[Path]], dict[str, list[Path]]]:

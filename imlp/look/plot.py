@@ -129,7 +129,7 @@ def meter_figure(meters: Meters, title: str) -> Figure:
 def draw_meters(figure: Figure | SubFigure, meters: Meters, *, columns: int = 3) -> None:
     """Stacked bars: a panel for a random matrix and each model, a bar for each layer, its parts from left to right."""
     first = next(iter(meters.values()))
-    random = {layer: {part: own.get(f"random_{part}") for part in PARTS} for layer, own in first.items()}
+    random = {layer: {part: shares.get(f"random_{part}") for part in PARTS} for layer, shares in first.items()}
     panels = {"random matrix": random, **meters}
     rows = -(-len(panels) // columns)
     grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flatten()
@@ -152,7 +152,7 @@ def draw_meters(figure: Figure | SubFigure, meters: Meters, *, columns: int = 3)
 
 
 def meter_height(meters: Meters, least: float, columns: int = 3) -> float:
-    layers = max((len(own) for own in meters.values()), default=0)
+    layers = max((len(meter) for meter in meters.values()), default=0)
     return max(least, 1.2 + -(-(1 + len(meters)) // columns) * (0.5 + 0.22 * layers))
 
 
@@ -209,5 +209,5 @@ def _trials(axes: Axes, trials: list[Any], panel: str, outcome: Any) -> None:
 
 def _kind_and_cadence(trial: Any) -> str:
     every = trial.lane["every"]
-    own = "" if every == "epoch" else ", every step" if every == "step" else f", every {every} steps"
-    return trial.kind + own
+    cadence = "" if every == "epoch" else ", every step" if every == "step" else f", every {every} steps"
+    return trial.kind + cadence

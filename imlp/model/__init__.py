@@ -65,7 +65,7 @@ class Model:
 
         In the noun's own shapes: torch has another for convolutions of one dimension.
         """
-        shapes = {part: own.shape for part, own in spec.parameters.items()}
+        shapes = {part: parameter.shape for part, parameter in spec.parameters.items()}
         numbers = {**self.buffers, **self.parameters}  # that of a pooling is not trained
         return spec.unnamed({part: numbers[f"{name}.{part}"].reshape(shapes[part]) for part in shapes})
 
@@ -79,10 +79,10 @@ class Model:
         for lane in chosen:
             if lane not in range(self.lanes):
                 raise ArrayError(f"there is no lane {lane!r}", f"the lanes are 0 to {self.lanes - 1}")
-        groups = {key: {name: own[chosen] for name, own in group.items()} for key, group in self._groups.items()}
+        groups = {key: {name: array[chosen] for name, array in group.items()} for key, group in self._groups.items()}
         made = Model(self.network, self.dense, len(chosen), groups.pop(""), step=self.step, buffers=groups.pop(BUFFER))
         made.state = groups
-        made.restarts = {name: own[chosen] for name, own in self.restarts.items()}
+        made.restarts = {name: array[chosen] for name, array in self.restarts.items()}
         made.branches = tuple(self.branches[lane] for lane in chosen) if self.branches else ()
         return made
 
@@ -90,14 +90,14 @@ class Model:
         """One lane as a separate model that shares its numbers, and the room for gradients."""
         if self.lanes is None:
             return self
-        taken = {key: {name: own[index, ...] for name, own in group.items()} for key, group in self._groups.items()}
+        taken = {key: {name: array[index, ...] for name, array in group.items()} for key, group in self._groups.items()}
         return self.as_lane(index, taken)
 
     def as_lane(self, index: int, groups: dict[str, Arrays]) -> "Model":
         """The same, made of its numbers: a backend may have its own way to take a stack apart."""
         parameters, buffers = groups.pop(""), groups.pop(BUFFER)
         made = Model(self.network, self.dense, None, parameters, groups, self.step, buffers, self.scratch)
-        made.restarts = {name: own[index : index + 1] for name, own in self.restarts.items()}
+        made.restarts = {name: steps[index : index + 1] for name, steps in self.restarts.items()}
         made.branches = self.branches[index : index + 1]
         return made
 
@@ -168,7 +168,7 @@ def arrays_of(model: Model, to_numpy: Callable[[Any], np.ndarray]) -> dict[str, 
     state = {f"{STATE}{name}.": group for name, group in model.state.items()}
     groups = {"": model.parameters, **state, BUFFER: model.buffers}
     arrays = {prefix + name: to_numpy(array) for prefix, group in groups.items() for name, array in group.items()}
-    restarts = {RESTART + name: own for name, own in model.restarts.items()}
+    restarts = {RESTART + name: step for name, step in model.restarts.items()}
     return arrays | {STEP: np.array(model.step)} | restarts
 
 
@@ -176,12 +176,12 @@ def shapes_of(network: Network, *, dense: bool, branches: Sequence[Branch | None
     """The shapes of all parameters by name; those of the branches come last."""
     shapes, there = dict(network.shapes(dense=dense)), [branch for branch in branches if branch is not None]
     for layer in network.layers if there else ():
-        own = [branch.coupling for branch in there if layer.name in branch.layers]
-        if own:
+        couplings = [branch.coupling for branch in there if layer.name in branch.layers]
+        if couplings:
             parts = layer.spec.shapes().items()
             there_too = {part: shape for part, shape in parts if part != "bias" or f"{layer.name}.bias" in shapes}
             shapes |= {f"{layer.name}.prior.{part}": shape for part, shape in there_too.items()}
-        for coupling in own:
+        for coupling in couplings:
             shapes |= {f"{layer.name}.{name}": np.shape(start) for name, start in coupling.numbers(layer.spec).items()}
     return shapes
 
@@ -199,7 +199,7 @@ def loaded(
     kept = dict.fromkeys(name.split(".")[1] for name in arrays if name.startswith(STATE))
     states = [name for name in kept if name not in ("restart", "step")]
     prefixes = {"": shapes, BUFFER: network.buffers(dense=dense), **{f"{STATE}{name}.": shapes for name in states}}
-    expected = {prefix + name: shape for prefix, own in prefixes.items() for name, shape in own.items()}
+    expected = {prefix + name: shape for prefix, group in prefixes.items() for name, shape in group.items()}
     restarts = {name: arrays[RESTART + name] for name in shapes if RESTART + name in arrays}
     names = {*expected, STEP, *(RESTART + name for name in restarts)}
     for name in sorted(names - set(arrays)):
@@ -210,25 +210,25 @@ def loaded(
     if np.shape(arrays[STEP]) or not arrays[STEP] >= 0:
         raise ArrayError(f"{network.name}: array {STEP} is {arrays[STEP]!r:.60}", "give what export wrote")
     name, shape = next(iter(shapes.items()))
-    found = np.shape(arrays[name])
-    lanes = found[0] if len(found) > len(shape) else None
+    stacked = np.shape(arrays[name])
+    lanes = stacked[0] if len(stacked) > len(shape) else None
     lanes_fit(dense, lanes)
     for name, shape in expected.items():
         given, wanted = np.shape(arrays[name]), shape if lanes is None else (lanes, *shape)
         if given != wanted:
             raise ArrayError(f"{network.name}: array {name} has shape {given}", f"it must have {wanted}")
-    for name, own in restarts.items():
-        if np.shape(own) != (lanes or 1,):
-            raise ArrayError(f"{network.name}: {RESTART}{name} has shape {np.shape(own)}", "give what export wrote")
+    for name, steps in restarts.items():
+        if np.shape(steps) != (lanes or 1,):
+            raise ArrayError(f"{network.name}: {RESTART}{name} has shape {np.shape(steps)}", "give what export wrote")
     try:
-        groups = [{name: convert(arrays[prefix + name]) for name in own} for prefix, own in prefixes.items()]
+        groups = [{name: convert(arrays[prefix + name]) for name in group} for prefix, group in prefixes.items()]
     except (TypeError, ValueError) as error:
         problem = f"{network.name}: an array does not hold numbers: {error}"
         raise ArrayError(problem, "give what export wrote") from error
     parameters, buffers, *kept_groups = groups
     state = dict(zip(states, kept_groups, strict=True))
     made = Model(network, dense, lanes, parameters, state, int(arrays[STEP]), buffers, branches=tuple(branches))
-    made.restarts = {name: np.array(own, np.int64) for name, own in restarts.items()}
+    made.restarts = {name: np.array(steps, np.int64) for name, steps in restarts.items()}
     return made
 
 
@@ -237,15 +237,15 @@ def not_finite(model: Model) -> dict[int, str]:
 
     Of several layers the first one. One lane at a time, to save memory.
     """
-    found: dict[int, str] = {}
+    layers: dict[int, str] = {}
     groups = (model.parameters, *model.state.values())
     named = [(name, group[name]) for name in model.parameters for group in groups]
     named += [(name, 1.0 * array) for name, array in model.buffers.items()]  # some of them are not numbers
     for name, array in named:
-        for lane, own in enumerate([array] if model.lanes is None else array):
-            if lane not in found and not (abs(own) < np.inf).all():
-                found[lane] = name.rpartition(".")[0].removesuffix(".prior")
-    return found
+        for lane, numbers in enumerate([array] if model.lanes is None else array):
+            if lane not in layers and not (abs(numbers) < np.inf).all():
+                layers[lane] = name.rpartition(".")[0].removesuffix(".prior")
+    return layers
 
 
 def refuse_non_finite(

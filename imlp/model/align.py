@@ -50,11 +50,11 @@ def matched(arrays: Sequence[Compared]) -> dict[str, np.ndarray]:
 
 def _likeness(a: Compared, axis: int, orders: dict[str, np.ndarray]) -> Any:
     """Row `i`, column `j`: how much unit `j` of the network looks like unit `i` of the other, as the rest now lies."""
-    own = a.own
+    units = a.own
     for along, name in enumerate(a.units):
         if along != axis and name is not None:
-            own = own.take(orders[name], along)
-    rows = [np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1) for array in (a.other, own)]
+            units = units.take(orders[name], along)
+    rows = [np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1) for array in (a.other, units)]
     return rows[0].astype(np.float64) @ rows[1].astype(np.float64).T
 
 

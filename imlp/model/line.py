@@ -34,11 +34,11 @@ class Line(dict[str, list[Point]]):
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON can hold it."""
-        found: dict[str, Any] = {}
+        parts: dict[str, Any] = {}
         for part, points in self.items():
-            found[part] = {name: [getattr(point, name) for point in points] for name in Point._fields}
-            found[part]["barrier"] = dict(zip(("accuracy", "loss"), self.barrier(part), strict=True))
-        return found
+            parts[part] = {name: [getattr(point, name) for point in points] for name in Point._fields}
+            parts[part]["barrier"] = dict(zip(("accuracy", "loss"), self.barrier(part), strict=True))
+        return parts
 
 
 def measured(

@@ -50,13 +50,13 @@ def squares(spec: Window, x: Any, y: Any, layer: Callable[[Any], Any]) -> tuple[
     error = scale = 0.0
     pictures, outputs = x.reshape(len(x), *spec.in_shape), y.reshape(len(x), *spec.out_shape)
     for direction in DIRECTIONS:
-        found = [comparable(spec, axis, step) for axis, step in enumerate(direction)]
-        if not all(found):
+        spans = [comparable(spec, axis, step) for axis, step in enumerate(direction)]
+        if not all(spans):
             continue
         steps = [step * stride for step, stride in zip(direction, spec.stride, strict=True)]
         moved = layer(shifted(pictures, *steps).reshape(len(x), -1)).reshape(outputs.shape)
-        here = moved[(..., *(slice(span.start, span.stop) for span in found))]
-        before = [slice(span.start - step, span.stop - step) for span, step in zip(found, direction, strict=True)]
+        here = moved[(..., *(slice(span.start, span.stop) for span in spans))]
+        before = [slice(span.start - step, span.stop - step) for span, step in zip(spans, direction, strict=True)]
         error += float(((here - outputs[(..., *before)]) ** 2).sum())
         scale += float((outputs[(..., *before)] ** 2).sum())
     return error, scale

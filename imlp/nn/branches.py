@@ -44,8 +44,8 @@ class _Made(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         coupling, spec, names = ctx.about
         parts = dict(zip(names, ctx.saved_tensors, strict=True))
-        own = coupling.call("pulled_back", layer_verbs, spec, parts, *gradients)
-        return None, None, None, *(own[name].reshape(parts[name].shape) if name in own else None for name in names)
+        back = coupling.call("pulled_back", layer_verbs, spec, parts, *gradients)
+        return None, None, None, *(back[name].reshape(parts[name].shape) if name in back else None for name in names)
 
 
 class Branches(nn.Module):
@@ -63,13 +63,13 @@ class Branches(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         y_u, spec = self.dense(x), self.dense.spec
-        own = {name: getattr(self, name) for name in self.coupling.numbers(spec)}
+        numbers = {name: getattr(self, name) for name in self.coupling.numbers(spec)}
         if isinstance(self.coupling, Blend):
-            return of_parts(self.coupling, spec, own, x, y_u, lambda: self.prior(x))
+            return of_parts(self.coupling, spec, numbers, x, y_u, lambda: self.prior(x))
         w, b_w = (getattr(self.prior, part, None) for part in ("weight", "bias"))  # not detached: they are trained
         w = prior_numbers(self.prior, spec, like=self.dense.weight)[0] if w is None else w.reshape(spec.weight_shape)
         small = spec.named(w) | {"bias": b_w}
-        parts = {"weight": self.dense.weight, "bias": self.dense.bias} | own
+        parts = {"weight": self.dense.weight, "bias": self.dense.bias} | numbers
         parts |= {f"prior.{part}": array for part, array in small.items()}
         there = {name: array for name, array in parts.items() if array is not None}
         return of_parts(self.coupling, spec, there, x.reshape(-1, spec.matrix_shape[1]), y_u, lambda: y_u)
@@ -102,13 +102,13 @@ def couple(
     for name, pair in pairs(model, prior, layers).items():
         if pair.prior is None:
             raise ModuleError(f"coupling {way.name!r} needs a prior", "give the module that was densified")
-        parent, _, own = name.rpartition(".")
-        if not own:
+        parent, _, last = name.rpartition(".")
+        if not last:
             raise ModuleError("the model is a single layer", "put it into a torch.nn.Sequential")
         if not isinstance(way, Blend) and any(is_computed(pair.prior, part) for part in ("weight", "bias")):
             problem = f"the prior's layer {name} makes its weight or bias of other parameters"
             raise ModuleError(problem, f"remove the parametrization: coupling {way.name!r} trains the weight itself")
-        setattr(inner.get_submodule(parent), own, Branches(pair.dense, copied(pair.prior), way))
+        setattr(inner.get_submodule(parent), last, Branches(pair.dense, copied(pair.prior), way))
     return model
 
 
@@ -124,9 +124,9 @@ def decay_groups(model: nn.Module, *, prior: float = 1e-4, rest: float = 1e-2) -
     for name, decay in (("prior", prior), ("rest", rest)):
         if isinstance(decay, bool) or not isinstance(decay, int | float) or not 0 <= decay < inf:
             raise ModuleError(f"the weight decay {name} is {decay!r}", "give a number from 0")
-    branches = [own for own in model.modules() if isinstance(own, Branches)]
-    small = [p for own in branches for p in own.prior.parameters()]
-    dense = [p for own in branches for p in own.dense.parameters()]
+    branches = [branch for branch in model.modules() if isinstance(branch, Branches)]
+    small = [p for branch in branches for p in branch.prior.parameters()]
+    dense = [p for branch in branches for p in branch.dense.parameters()]
     taken = {id(p) for p in (*small, *dense)}
     others = [p for p in model.parameters() if id(p) not in taken]
-    return [{"params": own, "weight_decay": d} for own, d in ((small, prior), (dense, rest), (others, 0.0))]
+    return [{"params": group, "weight_decay": d} for group, d in ((small, prior), (dense, rest), (others, 0.0))]

@@ -28,7 +28,7 @@ class KnobCallback:
         if self._attached is not None:
             self._attached.remove()
         named = unwrapped(trained).get_submodule
-        model, prior = (named(own) if isinstance(own, str) else own for own in self._given)
+        model, prior = (named(each) if isinstance(each, str) else each for each in self._given)
         state = self.state_dict()
         self.knob = Interpolation(model, prior, **self._options)
         if state:

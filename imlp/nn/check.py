@@ -36,16 +36,16 @@ def check_same(module: nn.Module, dense: nn.Module, plan: Plan, batch: Tensor, *
     matrices = {layer.name: dense.get_submodule(layer.name) for layer in plan.layers}
     specs = {layer.name: layer.spec for layer in plan.layers}
 
-    def compare(name: str, own: nn.Module, given: Tensor, output: Tensor) -> None:
+    def compare(name: str, layer: nn.Module, given: Tensor, output: Tensor) -> None:
         tolerance = _tolerance(output)
-        weight, bias = prior_numbers(own, specs[name], like=given)
+        weight, bias = prior_numbers(layer, specs[name], like=given)
         if same_output:
-            found = matrices[name](given)
+            result = matrices[name](given)
         else:
-            found = apply(specs[name], weight, bias, given.flatten(1)).view_as(output)
-        if relative_error([found], [output]) > tolerance:  # only then ask how large the terms of the sums are
+            result = apply(specs[name], weight, bias, given.flatten(1)).view_as(output)
+        if relative_error([result], [output]) > tolerance:  # only then ask how large the terms of the sums are
             terms = apply(specs[name], weight.abs(), None if bias is None else bias.abs(), given.abs().flatten(1))
-            difference = float((found - output).abs().max() / terms.max().clamp(min=1e-30))
+            difference = float((result - output).abs().max() / terms.max().clamp(min=1e-30))
             if not difference <= tolerance:
                 reason = "its matrix returns something else than the layer"
                 wrong.append(Refused(name, reason, f" (off by {difference:.1e})"))
@@ -53,8 +53,8 @@ def check_same(module: nn.Module, dense: nn.Module, plan: Plan, batch: Tensor, *
     expected = _outputs(module, x, watched=specs, hook=compare)
     if wrong:
         raise RefusedError(wrong)
-    found = _outputs(module, x, matrices)
-    difference = relative_error(found, expected)
+    outputs = _outputs(module, x, matrices)
+    difference = relative_error(outputs, expected)
     tolerance = _tolerance(a_parameter(module))
     if difference <= tolerance or (not same_output and difference < inf):
         return
@@ -80,7 +80,7 @@ def check_pass_fits(module: nn.Module, plan: Plan, *, remedy: str = "give a smal
         raise ModuleError(f"{problem}, but there are {free / 1e6:,.0f} MB", remedy)
 
 
-def _add_noise(name: str, own: nn.Module, given: Tensor, output: Tensor) -> Tensor:
+def _add_noise(name: str, layer: nn.Module, given: Tensor, output: Tensor) -> Tensor:
     noise = torch.randn(output.shape, generator=torch.Generator().manual_seed(0)).to(output)
     return output + _tolerance(output) * output.abs().max() * noise
 
@@ -106,13 +106,13 @@ def _tolerance(like: Tensor) -> float:
     return TF32 if like.is_cuda and like.dtype == torch.float32 else TOLERANCE.get(like.dtype, 0.05)
 
 
-def relative_error(found: Iterable[Tensor], expected: Iterable[Tensor]) -> float:
+def relative_error(results: Iterable[Tensor], expected: Iterable[Tensor]) -> float:
     """The largest of all tensors, relative to the largest number in each; infinite if they cannot be compared."""
-    found, expected = ([tensor.cpu().double() for tensor in each] for each in (found, expected))
-    if [tensor.shape for tensor in found] != [tensor.shape for tensor in expected]:
+    results, expected = ([tensor.cpu().double() for tensor in each] for each in (results, expected))
+    if [tensor.shape for tensor in results] != [tensor.shape for tensor in expected]:
         return inf
     worst = 0.0
-    for one, other in zip(found, expected, strict=True):
+    for one, other in zip(results, expected, strict=True):
         finite = other.isfinite()
         if not torch.equal(one.isfinite(), finite):
             return inf

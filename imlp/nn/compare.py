@@ -46,12 +46,12 @@ def project_(prior: nn.Module, model: nn.Module, *, layers: Layers = None, rest:
             raise ModuleError(problem, "give the model that was made of it, or rest=False")
     groups = ties(inner)
     try:
-        for name, (dense, own) in chosen.items():
+        for name, (dense, small) in chosen.items():
             with of_layer(name):
                 if tied := tie_of(name, groups):
                     raise ModuleError(f"its numbers are shared: they are {' and '.join(tied)}", "give each its own")
-                assert own is not None
-                _project_layer(own, dense)
+                assert small is not None
+                _project_layer(small, dense)
     except ModuleError:
         inner.load_state_dict(before)
         raise
@@ -60,17 +60,17 @@ def project_(prior: nn.Module, model: nn.Module, *, layers: Layers = None, rest:
     return prior
 
 
-def _project_layer(own: nn.Module, dense: Dense) -> None:
+def _project_layer(small: nn.Module, dense: Dense) -> None:
     W, b = (current(dense, part) for part in ("weight", "bias"))
-    weight, bias = (current(own, part) for part in ("weight", "bias"))
+    weight, bias = (current(small, part) for part in ("weight", "bias"))
     assert W is not None
     if weight is not None:
         nearest = project(W, dense.spec)
         (shown,) = seen(dense.spec, {"weight": torch.ones_like(nearest)}).values()  # 0: a tap without any entry
-        put(own, "weight", torch.where(shown.view(weight.shape) != 0, nearest.view(weight.shape).to(weight), weight))
+        put(small, "weight", torch.where(shown.view(weight.shape) != 0, nearest.view(weight.shape).to(weight), weight))
     if bias is not None:
         means = torch.zeros_like(bias) if b is None else adjoint_bias(dense.spec, b) / (b.numel() // bias.numel())
-        put(own, "bias", means.to(bias))
+        put(small, "bias", means.to(bias))
 
 
 @torch.no_grad()
@@ -82,13 +82,13 @@ def bias_meter(model: nn.Module, prior: nn.Module | None = None, *, layers: Laye
     relative to that weight's norm. `random_shared` and so on are the shares of a random matrix.
     """
     table = Table()
-    for name, (dense, own) in pairs(model, prior, layers).items():
+    for name, (dense, small) in pairs(model, prior, layers).items():
         W = current(dense, "weight")
         assert W is not None
-        weight = None if own is None else prior_numbers(own, dense.spec, like=W)[0]
-        found = {key: float(number) for key, number in measure(W, dense.spec, weight).items()}
+        weight = None if small is None else prior_numbers(small, dense.spec, like=W)[0]
+        measured = {key: float(number) for key, number in measure(W, dense.spec, weight).items()}
         of_random = {f"random_{part}": value for part, value in measure_random(dense.spec).items()}
-        table[name] = {**found, **of_random}
+        table[name] = {**measured, **of_random}
     return table
 
 
@@ -103,15 +103,15 @@ def verify(model: nn.Module, prior: nn.Module, x: Tensor, *, layers: Layers = No
     model, prior = unwrapped(model), unwrapped(prior)
     chosen, table = pairs(model, prior, layers), Table()
 
-    def compare(name: str, own: nn.Module, given: Tensor, result: Tensor) -> None:
+    def compare(name: str, layer: nn.Module, given: Tensor, result: Tensor) -> None:
         dense = chosen[name].dense
         table[name] = _row(dense(given.to(dense.weight)), result)
 
     watched = {name: pair.prior for name, pair in chosen.items() if pair.prior is not None}
     with undisturbed(model, prior), hooked(watched, compare):
-        expected, found = prior(x), model(x)
-    both = [[own for own in tensors(given) if own.is_floating_point()] for given in (found, expected)]
-    shapes = [[own.shape for own in given] for given in both]
+        expected, outputs = prior(x), model(x)
+    both = [[y for y in tensors(given) if y.is_floating_point()] for given in (outputs, expected)]
+    shapes = [[y.shape for y in given] for given in both]
     if not both[1] or shapes[0] != shapes[1]:
         problem = f"the prior returns {len(both[1])} tensors, and the dense form others"
         raise ModuleError(problem, "verify compares networks that return the same shapes, at least one tensor")
@@ -119,8 +119,8 @@ def verify(model: nn.Module, prior: nn.Module, x: Tensor, *, layers: Layers = No
     return Table({**table, "output": max(each, key=lambda row: row["error"], default={"error": 0.0})})
 
 
-def _row(found: Tensor, expected: Tensor) -> dict[str, Any]:
-    return {"error": relative_error([found], [expected]), "scale": float(expected.abs().max())}
+def _row(output: Tensor, expected: Tensor) -> dict[str, Any]:
+    return {"error": relative_error([output], [expected]), "scale": float(expected.abs().max())}
 
 
 @torch.no_grad()
@@ -142,19 +142,19 @@ def shift_meter(model: nn.Module, images: Tensor, *, fill: float | Tensor = 0.0)
     inner, sums = unwrapped(model), dict[str, np.ndarray]()
     if images.ndim != 4:
         raise ModuleError(f"images have the shape {tuple(images.shape)}", "give (N, channels, height, width)")
-    grids = {name: own for name, own in inner.named_modules() if isinstance(own, Dense | nn.Conv2d)}
+    grids = {name: layer for name, layer in inner.named_modules() if isinstance(layer, Dense | nn.Conv2d)}
     calls: list[tuple[str, nn.Module, Tensor, Tensor]] = []
     with undisturbed(inner):
         with hooked(grids, lambda *call: calls.append(call)):
             expected = inner(images)
-        for name, own, given, made in calls:
+        for name, layer, given, made in calls:
             spec = None
             with suppress(ModuleError):  # some convolutions have none
-                spec = own.spec if isinstance(own, Dense) else spec_of(own, tuple(given.shape[1:]))
+                spec = layer.spec if isinstance(layer, Dense) else spec_of(layer, tuple(given.shape[1:]))
             if isinstance(spec, Conv | Local):
-                f = lambda moved, own=own, given=given: own(moved.reshape(given.shape)).flatten(1)  # noqa: E731
-                found = squares(spec, given.flatten(1), made.flatten(1), f)
-                sums[name] = sums.get(name, np.zeros(2)) + np.array(found)
+                f = lambda moved, layer=layer, given=given: layer(moved.reshape(given.shape)).flatten(1)  # noqa: E731
+                errors = squares(spec, given.flatten(1), made.flatten(1), f)
+                sums[name] = sums.get(name, np.zeros(2)) + np.array(errors)
         table = Table({name: {"error": float(np.sqrt(e / scale))} for name, (e, scale) in sums.items() if scale})
         moved = [inner(shifted(images - fill, *direction) + fill) for direction in DIRECTIONS]
     error = sum(float(((each - expected) ** 2).sum()) for each in moved) / len(moved)

@@ -57,10 +57,10 @@ class Dense(nn.Module):
         super().__init__()
         checks.is_spec(spec)
         m_out, m_in = spec.matrix_shape
-        own = (spec.in_shape, spec.out_shape) if isinstance(spec, Conv) else ((m_in,), (m_out,))
+        shapes = (spec.in_shape, spec.out_shape) if isinstance(spec, Conv) else ((m_in,), (m_out,))
         self.spec = spec
-        self.in_shape = tuple(own[0] if in_shape is None else in_shape)
-        self.out_shape = tuple(own[1] if out_shape is None else out_shape)
+        self.in_shape = tuple(shapes[0] if in_shape is None else in_shape)
+        self.out_shape = tuple(shapes[1] if out_shape is None else out_shape)
         for name, shape, size in (("in_shape", self.in_shape, m_in), ("out_shape", self.out_shape, m_out)):
             if prod(shape) != size:
                 raise ModuleError(f"{name} {shape} has {prod(shape)} numbers", f"{spec} has {size}")

@@ -111,20 +111,20 @@ def replaced(
     _check_room(plan, like, limit, layers)
     instead: dict[nn.Module, nn.Module] = {}
     for layer in plan.layers:
-        own = module.get_submodule(layer.name)
-        kind = next(own.parameters(), like)
+        original = module.get_submodule(layer.name)
+        kind = next(original.parameters(), like)
         shapes = (layer.in_shape, layer.out_shape)
         if init == "prior":
-            made = Dense.of_prior(layer.spec, *prior_numbers(own, layer.spec, like=kind), *shapes)
+            made = Dense.of_prior(layer.spec, *prior_numbers(original, layer.spec, like=kind), *shapes)
         else:
             options: dict[str, Any] = {"dtype": kind.dtype, "device": kind.device, "generator": generator}
             made = Dense(layer.spec, *shapes, bias=layer.bias, **options)
         for part, parameter in made.named_parameters():
-            numbers = [p for name, p in own.named_parameters() if part in name]
+            numbers = [p for name, p in original.named_parameters() if part in name]
             parameter.requires_grad_(not numbers or any(p.requires_grad for p in numbers))
         if isinstance(module.get_submodule(layer.name.rpartition(".")[0]), nn.TransformerEncoderLayer):
             made.register_forward_pre_hook(_no_fast_path)
-        instead[own] = made.train(own.training)
+        instead[original] = made.train(original.training)
     return copied(module, instead=instead)
 
 

@@ -86,11 +86,11 @@ def find(
     if skip is not None:
         known(skip, ("refused",), "skip", ModuleError)
     _refuse_what_cannot_run(module)
-    candidates: dict[str, nn.Module] = {name: own for name, own in module.named_modules() if isinstance(own, KINDS)}
+    candidates: dict[str, nn.Module] = {name: m for name, m in module.named_modules() if isinstance(m, KINDS)}
     batches = [example(module, input_shape, more) for more in (0, 1)]
     watches = _watched(module, batches)
     calls = watches[0].calls
-    chosen = choose(candidates, layers, [name for name, own in candidates.items() if _by_default(own, calls[name])])
+    chosen = choose(candidates, layers, [name for name, m in candidates.items() if _by_default(m, calls[name])])
     left = {name: NEVER_CALLED for name in chosen if not calls[name] and name not in listed(layers)}
     groups, found, refused = ties(module), [], list[Refused]()
     for name in chosen:
@@ -128,7 +128,7 @@ def _watched(module: nn.Module, batches: list[Tensor]) -> list[Watch]:
 
 
 def _watch(module: nn.Module, batch: Tensor) -> Watch:
-    layers = {name: own for name, own in module.named_modules() if isinstance(own, KINDS)}
+    layers = {name: layer for name, layer in module.named_modules() if isinstance(layer, KINDS)}
     with undisturbed(module), torch.no_grad(), Watch(layers) as watch:
         module(batch)
     return watch
@@ -174,12 +174,12 @@ def a_parameter(module: nn.Module) -> Tensor:
     return next((p for p in module.parameters() if p.is_floating_point()), torch.empty(0))
 
 
-def _by_default(own: nn.Module, calls: Calls) -> bool:
-    return isinstance(own, CONVOLUTIONS) or (isinstance(own, nn.Linear) and any(len(x) > 2 for x, _ in calls))
+def _by_default(layer: nn.Module, calls: Calls) -> bool:
+    return isinstance(layer, CONVOLUTIONS) or (isinstance(layer, nn.Linear) and any(len(x) > 2 for x, _ in calls))
 
 
 def _found(
-    name: str, own: nn.Module, batch: int, each: list[Calls], groups: list[list[str]], readers: list[str]
+    name: str, layer: nn.Module, batch: int, each: list[Calls], groups: list[list[str]], readers: list[str]
 ) -> Found:
     """The layer by its calls with a batch, and with a batch of one more; windows of an image are part of the batch."""
     calls, of_one_more = each
@@ -187,7 +187,7 @@ def _found(
         raise refusal(name, f"it is {NEVER_CALLED}")
     if others := tie_of(name, groups):
         raise refusal(name, f"its weight is shared: it is {' and '.join(others)}", remedy="give each its own, or ")
-    _refuse_hooks(name, own)
+    _refuse_hooks(name, layer)
     shapes = {x for x, _ in calls}
     if len(shapes) > 1:
         several = " and ".join(str(shape[1:]) for shape in sorted(shapes))
@@ -202,7 +202,7 @@ def _found(
     if x[0] != windows * batch or y[0] != x[0] or len(x) != len(y) or of_one_more != expected:
         raise refusal(name, "the first axis of its input is not the batch", f" of {batch}: {x}")
     try:
-        spec = spec_of(own, x[1:])
+        spec = spec_of(layer, x[1:])
     except ModuleError as error:
         raise refusal(name, error.problem) from None
     if prod(y[1:]) != spec.matrix_shape[0]:
@@ -210,37 +210,37 @@ def _found(
     if readers:
         reason, detail = "its weight is read outside of it as well", f" (by {readers[0]}), and a matrix would be read"
         raise refusal(name, reason, f"{detail} instead", remedy="read another parameter there, or ")
-    plain = plain_class(own)
+    plain = plain_class(layer)
     assert plain is not None
-    return Found(name, plain.__name__, spec, x[1:], y[1:], current(own, "bias") is not None, windows)
+    return Found(name, plain.__name__, spec, x[1:], y[1:], current(layer, "bias") is not None, windows)
 
 
 def _refuse_what_cannot_run(module: nn.Module) -> None:
     """What is no module, is spread over processes, has no weight yet, or calls code that a copy would share."""
     if not isinstance(module, nn.Module):
         raise ModuleError(f"the module is {module!r:.60}", "give a torch.nn.Module")
-    for name, own in module.named_modules():
+    for name, part in module.named_modules():
         shown = name or "the module"
-        if isinstance(own, LazyModuleMixin) and own.has_uninitialized_params():  # type: ignore[misc]
+        if isinstance(part, LazyModuleMixin) and part.has_uninitialized_params():  # type: ignore[misc]
             raise ModuleError(f"{shown} is lazy: it has no weight yet", "run a batch through the module first")
-        if wrappers := WRAPPERS & {kind.__name__ for kind in type(own).__mro__}:
+        if wrappers := WRAPPERS & {kind.__name__ for kind in type(part).__mro__}:
             raise ModuleError(
                 f"{shown} is wrapped in {wrappers.pop()}, which holds on to the parameters that it was given",
                 "densify the module inside first, and wrap the dense form then",
             )
-        if "forward" in vars(own):
+        if "forward" in vars(part):
             raise ModuleError(
                 f"the forward of {shown} was replaced on the instance, and a copy would run the original's",
                 "remove it first (accelerate: remove_hook_from_module(module, recurse=True)), or put it into a class",
             )
 
 
-def _refuse_hooks(name: str, own: nn.Module) -> None:
+def _refuse_hooks(name: str, layer: nn.Module) -> None:
     """Hooks that the dense layer would not have; those that only compute the weight are no loss."""
     makers = WeightNorm | SpectralNorm | BasePruningMethod
     for kind in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"):
-        if not all(isinstance(hook, makers) for hook in getattr(own, kind).values()):
+        if not all(isinstance(hook, makers) for hook in getattr(layer, kind).values()):
             what = kind.strip("_").replace("_", " ").removesuffix("s")
             raise refusal(name, f"it has a {what}", remedy="remove the hook and add it to the dense layer, or ")
-    if any(p._backward_hooks or p._post_accumulate_grad_hooks for p in own.parameters()):
+    if any(p._backward_hooks or p._post_accumulate_grad_hooks for p in layer.parameters()):
         raise refusal(name, "a number of it has a hook", remedy="remove the hook and add it to the dense layer, or ")

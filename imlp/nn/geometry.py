@@ -57,7 +57,7 @@ class _Calls(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, name = kwargs or {}, getattr(func, "__name__", "")
-        takes_it = any(own is self.now for own in tensors((args, kwargs)))
+        takes_it = any(tensor is self.now for tensor in tensors((args, kwargs)))
         known = takes_it and self.call is None and name in ARGUMENTS and not (name == "pad" and self._pad)
         if known:
             given = OPTIONS | dict(zip(ARGUMENTS[name], args, strict=False)) | kwargs
@@ -75,30 +75,30 @@ class _Calls(TorchFunctionMode):
         return result
 
 
-def plain_class(own: nn.Module) -> type[nn.Module] | None:
-    return next((kind for kind in KINDS if isinstance(own, kind)), None)
+def plain_class(layer: nn.Module) -> type[nn.Module] | None:
+    return next((kind for kind in KINDS if isinstance(layer, kind)), None)
 
 
-def is_own_class(own: nn.Module) -> bool:
-    plain = plain_class(own)
+def is_own_class(layer: nn.Module) -> bool:
+    plain = plain_class(layer)
     methods = ("forward", "_conv_forward")
-    return plain is not None and any(getattr(type(own), m, None) is not getattr(plain, m, None) for m in methods)
+    return plain is not None and any(getattr(type(layer), m, None) is not getattr(plain, m, None) for m in methods)
 
 
 _known: "WeakKeyDictionary[nn.Module, tuple[Any, Spec]]" = WeakKeyDictionary()
 
 
-def spec_of(own: nn.Module, in_shape: Shape) -> Spec:
+def spec_of(layer: nn.Module, in_shape: Shape) -> Spec:
     """The spec of a layer for one input of this shape, without the batch."""
-    plain = {name: value for name, value in vars(own).items() if isinstance(value, SETTING) and name != "training"}
-    now = (in_shape, type(own).forward, plain)  # the knob asks at every step
-    if own not in _known or _known[own][0] != now:
-        _known[own] = now, _found(own, in_shape)
-    return _known[own][1]
+    plain = {name: value for name, value in vars(layer).items() if isinstance(value, SETTING) and name != "training"}
+    now = (in_shape, type(layer).forward, plain)  # the knob asks at every step
+    if layer not in _known or _known[layer][0] != now:
+        _known[layer] = now, _found(layer, in_shape)
+    return _known[layer][1]
 
 
-def _found(own: nn.Module, in_shape: Shape) -> Spec:
-    bare = copied(own, meta=True).eval()
+def _found(layer: nn.Module, in_shape: Shape) -> Spec:
+    bare = copied(layer, meta=True).eval()
     like = next(bare.parameters(), torch.empty(0))
     x = torch.empty(2, *in_shape, dtype=like.dtype, device="meta")
     try:
@@ -111,11 +111,11 @@ def _found(own: nn.Module, in_shape: Shape) -> Spec:
     name, given, pad = call = calls.call or Call("", {}, None)
     pools = name == "avg_pool2d"
     biased = given.get("bias") is not None
-    other = (pools and is_own_class(own)) or biased != (getattr(bare, "bias", None) is not None)
+    other = (pools and is_own_class(layer)) or biased != (getattr(bare, "bias", None) is not None)
     if not name or not calls.alone or calls.now is not y or other:
-        plain = plain_class(own)
+        plain = plain_class(layer)
         assert plain is not None
-        raise ModuleError(f"its class {type(own).__name__} computes something else than {plain.__name__}")
+        raise ModuleError(f"its class {type(layer).__name__} computes something else than {plain.__name__}")
     if name != "linear" and len(in_shape) != (3 if pools else given["weight"].ndim - 1):
         raise ModuleError("it is called without a batch")
     if not pools and name != "linear":
@@ -123,16 +123,16 @@ def _found(own: nn.Module, in_shape: Shape) -> Spec:
     if pad is not None:
         raise ModuleError("it pads its input")
     if pools:
-        return _pooling(own, in_shape)
+        return _pooling(layer, in_shape)
     m_out, m_in = given["weight"].shape
     return Shared(prod(in_shape[:-1]), m_in, m_out)
 
 
-def _pooling(own: Any, in_shape: Shape) -> Spec:
-    if own.ceil_mode or (own.padding not in (0, (0, 0)) and not own.count_include_pad):
+def _pooling(layer: Any, in_shape: Shape) -> Spec:
+    if layer.ceil_mode or (layer.padding not in (0, (0, 0)) and not layer.count_include_pad):
         raise ModuleError("it divides by another number at the border (ceil_mode, count_include_pad)")
     c = in_shape[0]
-    return Conv(in_shape, c, kernel=own.kernel_size, stride=own.stride, padding=own.padding, groups=c)  # type: ignore[arg-type]
+    return Conv(in_shape, c, kernel=layer.kernel_size, stride=layer.stride, padding=layer.padding, groups=c)  # type: ignore[arg-type]
 
 
 def _convolution(call: Call, in_shape: Shape, out_shape: Shape) -> Spec:
@@ -152,7 +152,7 @@ def _convolution(call: Call, in_shape: Shape, out_shape: Shape) -> Spec:
         if mode not in MODES or mixed or transposed or min(sizes) < 0 or len(sizes) > 2 * n:
             raise ModuleError("it pads in a way that is no padding of a convolution")
         firsts = (*sizes[::2], *(0,) * (n - len(sizes) // 2))
-        before = tuple(own + first for own, first in zip(before, reversed(firsts), strict=True))
+        before = tuple(already + first for already, first in zip(before, reversed(firsts), strict=True))
     if n <= 2 and mode == "zeros" and not transposed:
         reach = [gap * (size - 1) + 1 for gap, size in zip(dilation, kernel, strict=True)]
         padded = [size + 2 * pad for size, pad in zip(in_shape[1:], before, strict=True)]
@@ -170,19 +170,19 @@ def _each(value: Any, n: int) -> Shape:
 
 
 @torch.no_grad()
-def computed_with(own: nn.Module, part: str) -> Tensor | None:
+def computed_with(layer: nn.Module, part: str) -> Tensor | None:
     """The `weight` or `bias` that a layer with a class of its own makes of others; None if it is a parameter of it.
 
     A copy runs, up to the call of the linear function.
     """
-    if not is_own_class(own):
+    if not is_own_class(layer):
         return None
-    runs = copied(own).eval()
-    kernel = getattr(own, "kernel_size", ())
-    gaps = getattr(own, "dilation", ())  # and 16: it may reflect or wrap around more than the kernel reaches
+    runs = copied(layer).eval()
+    kernel = getattr(layer, "kernel_size", ())
+    gaps = getattr(layer, "dilation", ())  # and 16: it may reflect or wrap around more than the kernel reaches
     reach = [max(16, gap * (size - 1) + 1) for size, gap in zip(kernel, gaps, strict=True)]
-    shape = (own.in_channels, *reach) if kernel else (own.in_features,)
-    x = next(own.parameters()).new_zeros(2, *shape)
+    shape = (layer.in_channels, *reach) if kernel else (layer.in_features,)
+    x = next(layer.parameters()).new_zeros(2, *shape)
     calls = _Calls(x, stop=True)
     with suppress(_Stop), calls:
         runs(x)

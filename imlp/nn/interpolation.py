@@ -114,7 +114,7 @@ class Interpolation:
 
     def _refuse_what_cannot_be_mixed(self) -> None:
         groups = ties(self._given[0])
-        for name, (dense, own) in self.pairs.items():
+        for name, (dense, small) in self.pairs.items():
             with of_layer(name):
                 if part := _made(self.pairs[name]):
                     problem = f"the {part} of the dense layer is made of other parameters, which cannot be mixed"
@@ -122,7 +122,7 @@ class Interpolation:
                 if tied := tie_of(name, groups):
                     problem = f"its numbers are shared: they are {' and '.join(tied)}"
                     raise ModuleError(problem, "give each its own, or they would be mixed twice")
-                if self.biases and own is not None and dense.bias is None and current(own, "bias") is not None:
+                if self.biases and small is not None and dense.bias is None and current(small, "bias") is not None:
                     raise ModuleError("the prior has a bias, but the dense layer none", "give biases=False")
 
     def step(self) -> None:
@@ -188,12 +188,12 @@ class Interpolation:
             wide = torch.promote_types(dense.weight.dtype, torch.float32)
             small = prior_numbers(prior, dense.spec, like=dense.weight.new_empty((), dtype=wide))
         mixed = {"weight": dense.weight, "bias": dense.bias if move.biases else None}
-        for (part, parameter), own in zip(mixed.items(), small, strict=True):
+        for (part, parameter), theirs in zip(mixed.items(), small, strict=True):
             if parameter is None:
                 continue
             there, key = parameter.detach(), f"{name}.{part}".lstrip(".")
             exact = self._exact(key, there)
-            move_part(move, part, layer_verbs, dense.spec, exact, own)
+            move_part(move, part, layer_verbs, dense.spec, exact, theirs)
             if exact is not there:
                 there.copy_(exact)
                 self._remainders[key] = exact.sub_(there)
@@ -215,8 +215,8 @@ class Interpolation:
         return self._now(self._alphas)
 
     def _now(self, given: Alphas) -> dict[str, float]:
-        found = {name: self._at(alpha) for name, alpha in given.items()}
-        return {name: checks.alphas(alpha, None)[0] for name, alpha in found.items() if alpha is not None}
+        alphas = {name: self._at(alpha) for name, alpha in given.items()}
+        return {name: checks.alphas(alpha, None)[0] for name, alpha in alphas.items() if alpha is not None}
 
     def _at(self, alpha: Any) -> float | None:
         """Alpha now, when `step` was called `calls` times."""
@@ -244,9 +244,9 @@ class Interpolation:
         """Continue from this state, with its alphas; a state that is refused changes nothing."""
         before = vars(self).copy()
         try:
-            for name, own in (("coupling", self.coupling.name), ("biases", self.biases)):
-                if state[name] != own:
-                    problem = f"the state is that of a knob with {name}={state[name]!r}, and this one has {own!r}"
+            for name, here in (("coupling", self.coupling.name), ("biases", self.biases)):
+                if state[name] != here:
+                    problem = f"the state is that of a knob with {name}={state[name]!r}, and this one has {here!r}"
                     raise ModuleError(problem, "make it as that one was made")
             self.calls, self.every = _count("calls", state["calls"], least=0), _count("every", state["every"])
             self.steps = None if state["steps"] is None else _count("steps", state["steps"])
@@ -254,8 +254,8 @@ class Interpolation:
             self.alpha_sharing = state["alpha_sharing"] and _restored(state["alpha_sharing"], self._sharing or {})
             self._last = dict(state["last_alpha"])
             like = {name: self._given[0].get_parameter(name) for name in state["remainders"]}
-            left = {name: own.reshape(like[name].shape) for name, own in state["remainders"].items()}
-            self._remainders = {name: own.to(like[name].device, copy=True) for name, own in left.items()}
+            left = {name: remainder.reshape(like[name].shape) for name, remainder in state["remainders"].items()}
+            self._remainders = {name: remainder.to(like[name].device, copy=True) for name, remainder in left.items()}
         except Exception as error:
             vars(self).update(before)
             if isinstance(error, ImlpError):
@@ -266,20 +266,20 @@ class Interpolation:
     def _by_layer(self, alpha: Any) -> Alphas:
         if not isinstance(alpha, Mapping):
             return dict.fromkeys(self.pairs, self._checked(alpha))
-        own = {name: pair.dense if pair.prior is None else pair.prior for name, pair in self.pairs.items()}
+        layers = {name: pair.dense if pair.prior is None else pair.prior for name, pair in self.pairs.items()}
         if not alpha:
-            raise AlphaError("alpha names no layer", f"give a number, or one for some of {', '.join(own)}")
+            raise AlphaError("alpha names no layer", f"give a number, or one for some of {', '.join(layers)}")
         given = {what: self._checked(value) for what, value in alpha.items()}
         for what in alpha:
-            if not any(matches(name, module, what) for name, module in own.items()):
-                raise ModuleError(f"alpha has {what!r}, which is none of the layers", f"there are {', '.join(own)}")
-        found: Alphas = {}
-        for name, module in own.items():
+            if not any(matches(name, module, what) for name, module in layers.items()):
+                raise ModuleError(f"alpha has {what!r}, which is none of the layers", f"there are {', '.join(layers)}")
+        alphas: Alphas = {}
+        for name, module in layers.items():
             fitting = [what for what in given if matches(name, module, what)]
             fitting.sort(key=lambda what: (what != name, isinstance(what, type)))  # stable: the first of equals
             if fitting:
-                found[name] = given[fitting[0]]
-        return found
+                alphas[name] = given[fitting[0]]
+        return alphas
 
     def _checked(self, alpha: Any) -> Any:
         """A function as it is, a constant as a number, any other schedule as its text."""
@@ -304,11 +304,11 @@ def _made(pair: Pair) -> str:
 
 
 def _mixing(coupling: AnyCoupling) -> Mixing:
-    found = coupling_of(coupling)
-    if not isinstance(found, Mixing):
-        remedy = "use imlp.nn.couple, or relax_" if found.name in COUPLINGS else "derive it from imlp.couplings.Mixing"
-        raise ModuleError(f"coupling {found.name!r} has no alpha", remedy)
-    return found
+    rule = coupling_of(coupling)
+    if not isinstance(rule, Mixing):
+        remedy = "use imlp.nn.couple, or relax_" if rule.name in COUPLINGS else "derive it from imlp.couplings.Mixing"
+        raise ModuleError(f"coupling {rule.name!r} has no alpha", remedy)
+    return rule
 
 
 def _count(name: str, value: Any, *, least: int = 1) -> int:
@@ -326,13 +326,13 @@ def _saved(given: Alphas) -> dict[str, Any]:
     return {name: None if callable(alpha) else alpha for name, alpha in given.items()}
 
 
-def _restored(saved: Mapping[str, Any], own: Alphas) -> Alphas:
+def _restored(saved: Mapping[str, Any], present: Alphas) -> Alphas:
     """The alphas of a state; a function, which is None there, is the one that the knob was given."""
-    found: Alphas = {name: own.get(name, 0.0) if alpha is None else alpha for name, alpha in saved.items()}
-    if lost := [name for name, alpha in saved.items() if alpha is None and not callable(found[name])]:
+    alphas: Alphas = {name: present.get(name, 0.0) if alpha is None else alpha for name, alpha in saved.items()}
+    if lost := [name for name, alpha in saved.items() if alpha is None and not callable(alphas[name])]:
         problem = f"alpha of {', '.join(lost)} was a function when the state was saved"
         raise ModuleError(problem, "give the function again")
-    return found
+    return alphas
 
 
 def _check_optimizer(optimizer: Any) -> None:
@@ -373,13 +373,13 @@ def relax_(model: nn.Module, prior: nn.Module, *, optimizer: Optimizer | None = 
     knob = Interpolation(model, prior, 1)
     dense = {id(tensor) for pair in knob.pairs.values() for tensor in pair.dense.parameters()}
     theirs, everything = (unwrapped(each).state_dict(keep_vars=True) for each in (prior, model))
-    rest = {name: own for name, own in everything.items() if id(own) not in dense}
-    for name, own in rest.items():
-        if name not in theirs or theirs[name].shape != own.shape:
-            raise ModuleError(f"the prior has no {name} of shape {tuple(own.shape)}", "give the one it was made of")
+    rest = {name: ours for name, ours in everything.items() if id(ours) not in dense}
+    for name, ours in rest.items():
+        if name not in theirs or theirs[name].shape != ours.shape:
+            raise ModuleError(f"the prior has no {name} of shape {tuple(ours.shape)}", "give the one it was made of")
     knob.step()
-    for name, own in rest.items():
-        own.copy_(theirs[name])
+    for name, ours in rest.items():
+        ours.copy_(theirs[name])
     if optimizer is not None:
         optimizer.state.clear()
     return model

@@ -88,13 +88,13 @@ def align_(model: nn.Module, prior: nn.Module) -> dict[str, Tensor]:
     along = {part: name for name, (norms, _) in chains.items() for part in (name, *norms)}
     compared = []
     for name in dict.fromkeys((*along, *readers)):
-        own, other = inner.get_submodule(name), _dense_prior(unwrapped(prior), name, chosen)
+        layer, other = inner.get_submodule(name), _dense_prior(unwrapped(prior), name, chosen)
         for part in ("weight", "bias"):
-            one, theirs = getattr(own, part), getattr(other, part)
+            one, theirs = getattr(layer, part), getattr(other, part)
             units: tuple[str | None, ...] = (along.get(name), readers.get(name))
             if one is None or theirs is None:
                 continue
-            if part == "bias" or isinstance(own, nn.LayerNorm):
+            if part == "bias" or isinstance(layer, nn.LayerNorm):
                 one, theirs, units = one.flatten(), theirs.flatten(), units[:1]
             if any(units):
                 compared.append(Compared(to_numpy(one), to_numpy(theirs), units))
@@ -112,9 +112,9 @@ def align_(model: nn.Module, prior: nn.Module) -> dict[str, Tensor]:
 def _dense_prior(prior: nn.Module, name: str, chosen: Mapping[str, Pair]) -> nn.Module:
     if name not in chosen:
         return prior.get_submodule(name)
-    dense, own = chosen[name]
-    assert own is not None
-    return Dense.of_prior(dense.spec, *prior_numbers(own, dense.spec, like=dense.weight))
+    dense, small = chosen[name]
+    assert small is not None
+    return Dense.of_prior(dense.spec, *prior_numbers(small, dense.spec, like=dense.weight))
 
 
 class _Tracer(fx.Tracer):
@@ -130,14 +130,14 @@ def _chains(model: nn.Module, chosen: Mapping[str, Pair]) -> dict[str, tuple[lis
         problem = f"torch.fx cannot follow the model: {in_a_line(error)}"
         raise ModuleError(problem, "align a part of it, with that part of the prior") from error
     modules, shared = dict(model.named_modules()), ties(model)
-    hooked = {name for name, own in modules.items() if own._forward_hooks or own._forward_pre_hooks}
+    hooked = {name for name, m in modules.items() if m._forward_hooks or m._forward_pre_hooks}
     uses = Counter(str(node.target).removesuffix(".weight").removesuffix(".bias") for node in nodes)
 
     def is_alone(name: str) -> bool:
         made = any(is_computed(modules[name], part) for part in ("weight", "bias"))
         return uses[name] == 1 and name not in hooked and not made and not tie_of(name, shared)
 
-    found: dict[str, tuple[list[str], str]] = {}
+    readers: dict[str, tuple[list[str], str]] = {}
     for node in nodes:
         if node.op != "call_module" or node.target not in chosen or not is_alone(node.target):
             continue
@@ -146,21 +146,21 @@ def _chains(model: nn.Module, chosen: Mapping[str, Pair]) -> dict[str, tuple[lis
         while len(then.users) == 1:
             (then,) = then.users
             name = str(then.target)
-            own = modules[name] if then.op == "call_module" else None
+            m = modules[name] if then.op == "call_module" else None
             if name in hooked:
                 break
-            if isinstance(own, Dense) or type(own) is nn.Linear:
-                if own.weight.shape[1] == units and is_alone(name):
-                    found[node.target] = norms, name
+            if isinstance(m, Dense) or type(m) is nn.Linear:
+                if m.weight.shape[1] == units and is_alone(name):
+                    readers[node.target] = norms, name
                 break
-            if type(own) is nn.LayerNorm and prod(own.normalized_shape) == units and is_alone(name):
+            if type(m) is nn.LayerNorm and prod(m.normalized_shape) == units and is_alone(name):
                 norms.append(name)
-            elif not (type(own) in ACTIVATIONS or (own is None and then.target in FUNCTIONS) or _flattens(then, own)):
+            elif not (type(m) in ACTIVATIONS or (m is None and then.target in FUNCTIONS) or _flattens(then, m)):
                 break
-    return found
+    return readers
 
 
-def _flattens(node: fx.Node, own: nn.Module | None) -> bool:
-    if isinstance(own, nn.Flatten):
-        return (own.start_dim, own.end_dim) == (1, -1)
+def _flattens(node: fx.Node, module: nn.Module | None) -> bool:
+    if isinstance(module, nn.Flatten):
+        return (module.start_dim, module.end_dim) == (1, -1)
     return node.target in (torch.flatten, "flatten") and node.args[1:] == (1,) and not node.kwargs

@@ -27,22 +27,22 @@ class Pair(NamedTuple):
 def pairs(model: nn.Module, prior: nn.Module | None, layers: Layers = None) -> dict[str, Pair]:
     """The chosen dense layers of the model with those of the prior, each checked against the other."""
     model, prior = unwrapped(model), None if prior is None else unwrapped(prior)
-    dense: dict[str, nn.Module] = {name: own for name, own in model.named_modules() if isinstance(own, Dense)}
+    dense: dict[str, nn.Module] = {name: small for name, small in model.named_modules() if isinstance(small, Dense)}
     if not dense:
         raise ModuleError("the model has no dense layers", "make it with imlp.nn.densify(prior, input_shape)")
     beside = {} if prior is None else dict(prior.named_modules())
-    found = {}
+    chosen_pairs = {}
     for name in choose(dense, layers, dense):
-        own, layer = beside.get(name), dense[name]
+        small, layer = beside.get(name), dense[name]
         assert isinstance(layer, Dense)
         if prior is not None:
-            if own is None or isinstance(own, Dense):
-                what = "no layer" if own is None else "a dense layer"
+            if small is None or isinstance(small, Dense):
+                what = "no layer" if small is None else "a dense layer"
                 raise ModuleError(f"the prior has {what} {name or 'there'}", MADE_OF)
             with of_layer(name):
-                _check_geometry(own, layer)
-        found[name] = Pair(layer, own)
-    return found
+                _check_geometry(small, layer)
+        chosen_pairs[name] = Pair(layer, small)
+    return chosen_pairs
 
 
 @contextmanager
@@ -54,19 +54,19 @@ def of_layer(name: str) -> Iterator[None]:
         raise ModuleError(f"layer {name}: {error.problem}" if name else error.problem, error.remedy) from error
 
 
-def _check_geometry(own: nn.Module, dense: Dense) -> None:
+def _check_geometry(small: nn.Module, dense: Dense) -> None:
     """Refuse a layer of the prior whose matrix is not of the family that the dense layer was made for."""
-    if plain_class(own) is None:
-        raise ModuleError(f"{type(own).__name__} is not the layer of {dense.spec}", MADE_OF)
-    rows = isinstance(own, nn.Linear) and isinstance(dense.spec, Shared)  # a linear layer takes any number of them
+    if plain_class(small) is None:
+        raise ModuleError(f"{type(small).__name__} is not the layer of {dense.spec}", MADE_OF)
+    rows = isinstance(small, nn.Linear) and isinstance(dense.spec, Shared)  # a linear layer takes any number of them
     try:
-        spec = spec_of(own, (dense.spec.rows, own.in_features) if rows else dense.in_shape)  # type: ignore
+        spec = spec_of(small, (dense.spec.rows, small.in_features) if rows else dense.in_shape)  # type: ignore
     except ImlpError as error:
-        raise ModuleError(f"the prior's {own} is not the layer of {dense.spec}: {error.problem}", MADE_OF) from error
+        raise ModuleError(f"the prior's {small} is not the layer of {dense.spec}: {error.problem}", MADE_OF) from error
     if spec != dense.spec:
         raise ModuleError(f"the prior has {spec}, but the model {dense.spec}", MADE_OF)
     for part in ("weight", "bias"):
-        current(own, part)  # which refuses what it cannot compute
+        current(small, part)  # which refuses what it cannot compute
 
 
 def unwrapped(module: nn.Module) -> nn.Module:
@@ -82,12 +82,12 @@ def unwrapped(module: nn.Module) -> nn.Module:
         module = inner
 
 
-def prior_numbers(own: nn.Module, spec: Spec, *, like: Tensor) -> tuple[Tensor, Tensor | None]:
+def prior_numbers(layer: nn.Module, spec: Spec, *, like: Tensor) -> tuple[Tensor, Tensor | None]:
     """Weight and bias of a structured layer, with the shapes of its spec and the type and device of `like`."""
-    if isinstance(own, nn.AvgPool2d):
-        mean = 1 / (own.divisor_override or prod(spec.kernel))  # type: ignore[attr-defined]
+    if isinstance(layer, nn.AvgPool2d):
+        mean = 1 / (layer.divisor_override or prod(spec.kernel))  # type: ignore[attr-defined]
         return like.new_full(spec.weight_shape or (), mean), None
-    weight, bias = (current(own, part) for part in ("weight", "bias"))
+    weight, bias = (current(layer, part) for part in ("weight", "bias"))
     if weight is None or weight.numel() != prod(spec.weight_shape or ()):
-        raise ModuleError(f"{type(own).__name__} is not the layer of {spec}", MADE_OF)
+        raise ModuleError(f"{type(layer).__name__} is not the layer of {spec}", MADE_OF)
     return weight.reshape(spec.weight_shape or ()).to(like), None if bias is None else bias.to(like)

@@ -38,10 +38,10 @@ class InterpolationCallback(KnobCallback, TrainerCallback):
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.is_world_process_zero:
             knob = self.state_dict()
-            tensors = {name: own.contiguous() for name, own in knob.pop("remainders").items()}
+            tensors = {name: tensor.contiguous() for name, tensor in knob.pop("remainders").items()}
             with write_whole(_file(args, state)) as file:
-                own = {"knob": json.dumps(knob), "run": json.dumps(state.stateful_callbacks[RUN])}
-                file.write(safetensors.torch.save(tensors, own))
+                metadata = {"knob": json.dumps(knob), "run": json.dumps(state.stateful_callbacks[RUN])}
+                file.write(safetensors.torch.save(tensors, metadata))
 
 
 def _file(args: Any, state: Any) -> Path:

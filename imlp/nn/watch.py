@@ -27,9 +27,9 @@ def copied(module: nn.Module, *, meta: bool = False, instead: Mapping[nn.Module,
 
     A weight that was computed (by `weight_norm`) is copied as it is: torch refuses to, but the layer computes it again.
     """
-    memo: dict[int, Any] = {id(own): layer for own, layer in (instead or {}).items()}
-    for own in module.modules():
-        for tensor in (*own._parameters.values(), *own._buffers.values(), *vars(own).values()):
+    memo: dict[int, Any] = {id(part): layer for part, layer in (instead or {}).items()}
+    for part in module.modules():
+        for tensor in (*part._parameters.values(), *part._buffers.values(), *vars(part).values()):
             if isinstance(tensor, Tensor) and meta:
                 empty = torch.empty_like(tensor, device="meta", requires_grad=False)
                 is_parameter = isinstance(tensor, nn.Parameter)
@@ -73,18 +73,18 @@ class Watch(TorchFunctionMode):
         for hook in self._hooks:
             hook.remove()
 
-    def _own(self, name: str, own: nn.Module) -> None:
-        computed = (tensor for tensor in vars(own).values() if isinstance(tensor, Tensor))  # by weight_norm, or prune
-        for tensor in (*own.parameters(), *computed):
+    def _own(self, name: str, layer: nn.Module) -> None:
+        computed = (tensor for tensor in vars(layer).values() if isinstance(tensor, Tensor))  # by weight_norm, or prune
+        for tensor in (*layer.parameters(), *computed):
             names = self._owners.setdefault(id(tensor), (tensor, []))[1]
             names += [name] * (name not in names)
 
-    def _begin(self, name: str, own: nn.Module, args: Any) -> None:
+    def _begin(self, name: str, layer: nn.Module, args: Any) -> None:
         self._running.append(name)
 
-    def _end(self, name: str, own: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+    def _end(self, name: str, layer: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         self._running.pop()
-        self._own(name, own)
+        self._own(name, layer)
         self.calls[name].append((tuple(first(args, kwargs).shape), tuple(output.shape)))
         self.order.append(name)
 
@@ -106,7 +106,7 @@ class Watch(TorchFunctionMode):
 @contextmanager
 def undisturbed(*modules: nn.Module) -> Iterator[None]:
     """In evaluation mode, with the modes and torch's random numbers as they were afterwards."""
-    modes = [(own, own.training) for module in modules for own in module.modules()]
+    modes = [(part, part.training) for module in modules for part in module.modules()]
     devices = {p.device.index for module in modules for p in module.parameters() if p.device.type == "cuda"}
     try:
         with torch.random.fork_rng(sorted(n for n in devices if n is not None)):
@@ -114,18 +114,18 @@ def undisturbed(*modules: nn.Module) -> Iterator[None]:
                 module.eval()
             yield
     finally:
-        for own, mode in modes:
-            own.training = mode
+        for part, mode in modes:
+            part.training = mode
 
 
 @contextmanager
 def hooked(layers: Mapping[str, nn.Module], hook: Callable[..., Any]) -> Iterator[None]:
     """Call `hook(name, layer, x, y)` after each of these layers; what it returns, unless None, replaces `y`."""
 
-    def noted(name: str, own: nn.Module, args: Any, kwargs: Any, y: Any) -> Any:
-        return hook(name, own, first(args, kwargs), y)
+    def noted(name: str, layer: nn.Module, args: Any, kwargs: Any, y: Any) -> Any:
+        return hook(name, layer, first(args, kwargs), y)
 
-    hooks = [own.register_forward_hook(partial(noted, name), with_kwargs=True) for name, own in layers.items()]
+    hooks = [layer.register_forward_hook(partial(noted, name), with_kwargs=True) for name, layer in layers.items()]
     try:
         yield
     finally:

@@ -75,8 +75,8 @@ class Evidence:
     def complete(self, arm: str, lane: Lane | None) -> list[list[Row]]:
         """The rows of a lane from every run in which it has come to its end."""
         runs = [(run.config.epochs, run.rows_of(lane)) for run in self.arm(arm).runs]
-        if found := [rows for epochs, rows in runs if rows and rows[-1]["epoch"] == epochs]:
-            return found
+        if whole := [rows for epochs, rows in runs if rows and rows[-1]["epoch"] == epochs]:
+            return whole
         raise _Missing(f"{lane.title if lane else 'the prior'} of {arm}")
 
     def spread(self, *scores: Score) -> float | None:
@@ -171,7 +171,7 @@ def dip(
     inside = [score for score in scores if between[0] <= (score.alpha or 0) <= between[1]]
     if not ((ends[0].alpha or 0) < between[0] and (ends[1].alpha or 0) > between[1] and inside):
         raise _Missing(f"a series of alphas from below {between[0]:g} to above {between[1]:g}")
-    lowest, valley = (min(own, key=lambda score: score.mean) for own in (scores, inside))
+    lowest, valley = (min(group, key=lambda score: score.mean) for group in (scores, inside))
     outside = [score for score in scores if score not in inside]
     verdict = _all([evidence.above(end, valley) for end in ends])
     if any(evidence.above(valley, score) > 0 for score in outside):
@@ -260,7 +260,7 @@ def _order(evidence: Evidence, name: ModelTable, others: list[ModelTable], sign:
     signs = {other: sign * evidence.above(one, score) for other, score in rest.items()}
     verdict = _all([*signs.values()])
     because = f"{title} {one}, against {', '.join(f'{other} {score}' for other, score in rest.items())}"
-    close = [other for other, found in signs.items() if found == 0]
+    close = [other for other, difference in signs.items() if difference == 0]
     if verdict == UNKNOWN and close and evidence.spread(one, *rest.values()) is not None:
         because += f": within the spread of {' and '.join(close)}"
     return verdict, because + evidence.remark(one, *rest.values())
@@ -320,11 +320,11 @@ def collapses(evidence: Evidence, *, arms: list[str]) -> tuple[str, str]:
                 variances.append(None if spread is None else spread**2)
         if len(points) <= before + DEGREE:
             raise _Missing(f"a series of {DEGREE + 1} alphas of {arm}")
-    found, known = collapse(points), [own for own in variances if own is not None]
+    fit, known = collapse(points), [variance for variance in variances if variance is not None]
     if len(known) < len(points):
-        return UNKNOWN, f"{found}, {NO_SPREAD}"
+        return UNKNOWN, f"{fit}, {NO_SPREAD}"
     spread = float(np.sqrt(np.mean(known)))
-    return HOLDS if found.error <= spread else FAILS, f"{found}; spread {spread:.2f}"
+    return HOLDS if fit.error <= spread else FAILS, f"{fit}; spread {spread:.2f}"
 
 
 def follows(evidence: Evidence, *, arm: str, number: str, falls: bool, every: str) -> tuple[str, str]:

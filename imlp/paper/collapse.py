@@ -54,6 +54,6 @@ def collapse(points: Sequence[Point]) -> Collapse:
     starts = ([1, 0, 0], [1, 1, 0.5], [0.5, 2, 0.3])
     bounds = [(-LARGEST, LARGEST)] * 3
     fits = [minimize(error, start, method="Nelder-Mead", bounds=bounds) for start in starts]
-    best = min(fits, key=lambda found: found.fun)
+    best = min(fits, key=lambda fit: fit.fun)
     cadence, rate, depth = map(float, best.x)
     return Collapse(cadence, rate, depth, error(best.x), error([0, 0, 0]))

@@ -55,8 +55,8 @@ def overnight(
         ]
     for choice in choices:
         budgets = {**experiment.budgets, "overnight": choice}
-        found = dataclasses.replace(experiment, budgets=budgets)
-        plans = found.plans("overnight", **given)
+        cut = dataclasses.replace(experiment, budgets=budgets)
+        plans = cut.plans("overnight", **given)
         speeds = speeds or speeds_of((plan.base for plan in plans), progress)
         n = seeds or choice.seeds
         seconds = seconds_of(plans, n, speeds)
@@ -69,4 +69,4 @@ def overnight(
         write_json(folder / CHOICE, dataclasses.asdict(choice))
     lanes, epochs = sum(len(plan.lanes) for plan in plans), plans[0].base.epochs
     what = f"all images, {counted(lanes, 'alpha')}, {counted(epochs, 'epoch')}, {counted(n, 'seed')}"
-    return found, f"{what}: {span(seconds)} on this machine"
+    return cut, f"{what}: {span(seconds)} on this machine"

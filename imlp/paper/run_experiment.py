@@ -77,9 +77,9 @@ def reproduce(
             where, span = folder / re.sub(r"\W+", "-", plan.name.lower()), range(first, first + n)
             refuse_links([where])
             runner = Runner(watcher, cluster, check)
-            arm, own = run_lanes(plan.base, plan.lanes, span, where, runner, at_once=lanes_at_once)
+            arm, failures = run_lanes(plan.base, plan.lanes, span, where, runner, at_once=lanes_at_once)
             arms |= {plan.name: arm} if arm else {}
-            failed += own
+            failed += failures
     outcome = experiment.outcome(arms, budget=budget, command=command or _call(name, budget, every, seeds, given))
     write_json(record, dataclasses.asdict(outcome))
     if report and arms:

@@ -46,8 +46,8 @@ def structured(x: np.ndarray, spec: Spec, w: Any, b: np.ndarray | None) -> tuple
 
     def backward(dy: np.ndarray) -> tuple[np.ndarray, Gradients]:
         dW_P = dy.T @ x  # (M_out, M_in)
-        own = {} if b is None else {"bias": adjoint_bias(spec, dy.sum(axis=0))}
-        return (W_P.T @ dy.T).T, spec.named(adjoint(spec, dW_P)) | own
+        db = {} if b is None else {"bias": adjoint_bias(spec, dy.sum(axis=0))}
+        return (W_P.T @ dy.T).T, spec.named(adjoint(spec, dW_P)) | db
 
     return (W_P @ x.T).T + expand_bias(spec, b), backward
 
@@ -70,8 +70,8 @@ def layer_norm(
         dy = dy.reshape(*dy.shape[:-1], -1, features)
         d = scale * dy
         dx = (d - d.mean(axis=-1, keepdims=True) - z * (d * z).mean(axis=-1, keepdims=True)) / deviation
-        own = {} if weight is None else {"weight": (dy * z).sum(axis=(-3, -2)), "bias": dy.sum(axis=(-3, -2))}
-        return dx.reshape(*dx.shape[:-2], -1), own
+        gradients = {} if weight is None else {"weight": (dy * z).sum(axis=(-3, -2)), "bias": dy.sum(axis=(-3, -2))}
+        return dx.reshape(*dx.shape[:-2], -1), gradients
 
     return y.reshape(*y.shape[:-2], -1), backward
 

@@ -38,16 +38,16 @@ def measure(dense: Any, spec: Spec, weight: Any = None) -> dict[str, np.ndarray]
     if dense.ndim == 3:
         lanes = [measure(lane, spec, weight) for lane in dense]
         return {key: np.array([lane[key] for lane in lanes]) for key in lanes[0]}
-    found = project(dense, spec)
-    shared = matrix(spec, found)  # Pi W
+    nearest = project(dense, spec)
+    shared = matrix(spec, nearest)  # Pi W
     inside = support(spec) * dense  # M * W
     squares = [np.square(shared.data).sum(), np.square((inside - shared).data).sum(), np.square(dense - inside).sum()]
     parts = {part: np.array(square / np.square(dense).sum()) for part, square in zip(PARTS, squares, strict=True)}
     if weight is None:
         return parts
-    own = linear_map(spec).seen(flat(checks.arrays_fit(spec, weight)))
-    scale = np.linalg.norm(own) if linear_map(spec).rank else 1.0  # without entries no two priors differ
-    return {**parts, "distance": np.array(np.linalg.norm(flat(spec.named(found)) - own) / scale)}
+    prior_weight = linear_map(spec).seen(flat(checks.arrays_fit(spec, weight)))
+    scale = np.linalg.norm(prior_weight) if linear_map(spec).rank else 1.0  # without entries no two priors differ
+    return {**parts, "distance": np.array(np.linalg.norm(flat(spec.named(nearest)) - prior_weight) / scale)}
 
 
 def measure_random(spec: Spec) -> dict[str, float]:

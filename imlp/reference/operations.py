@@ -33,8 +33,8 @@ def run(model: Model, operations: Iterable[Operation], x: np.ndarray, watch: Wat
     def back(dx: np.ndarray) -> tuple[np.ndarray, ops.Gradients]:
         gradients: ops.Gradients = {}
         for backward in reversed(backwards):
-            dx, own = backward(dx)
-            gradients |= own
+            dx, of_operation = backward(dx)
+            gradients |= of_operation
         return dx, gradients
 
     return x, back
@@ -67,16 +67,16 @@ def _branched(model: Model, layer: Layer, x: np.ndarray, dense: Result) -> Resul
 
     def backward(dy: np.ndarray) -> tuple[np.ndarray, ops.Gradients]:
         dy_U = dy.copy()
-        found = [(at, *back_lane(dy[at])) for at, back_lane in lanes]
-        for at, dy_lane, _, _ in found:
+        of_lanes = [(at, *back_lane(dy[at])) for at, back_lane in lanes]
+        for at, dy_lane, _, _ in of_lanes:
             dy_U[at] = dy_lane
-        dx, own = back_U(dy_U)
-        own |= {part: np.zeros(model.parameters[f"{layer.name}.{part}"].shape) for part in sorted(names)}
-        for at, _, dx_lane, own_lane in found:
+        dx, gradients = back_U(dy_U)
+        gradients |= {part: np.zeros(model.parameters[f"{layer.name}.{part}"].shape) for part in sorted(names)}
+        for at, _, dx_lane, own_lane in of_lanes:
             dx[at] += dx_lane
             for part, gradient in own_lane.items():
-                own[part][at] = gradient
-        return dx, own
+                gradients[part][at] = gradient
+        return dx, gradients
 
     return y, backward
 
@@ -91,8 +91,8 @@ def _blended(lane: Model, layer: Layer, coupling: Blend, x: np.ndarray, y_U: np.
     g = coupling.call("share", parts)
 
     def back(dy: np.ndarray) -> tuple[np.ndarray, np.ndarray, ops.Gradients]:
-        dx, own = back_W(dy if g is None else g * dy)
-        gradients = {f"prior.{part}": gradient for part, gradient in own.items()}
+        dx, of_prior = back_W(dy if g is None else g * dy)
+        gradients = {f"prior.{part}": gradient for part, gradient in of_prior.items()}
         if g is not None:
             gradients |= coupling.call("pulled_back_share", parts, (dy * (y_W - y_U)).sum())
         return dy if g is None else (1 - g) * dy, dx, gradients
@@ -108,8 +108,8 @@ def _made(lane: Model, layer: Layer, coupling: Branching, x: np.ndarray, y_U: np
     y, back_W = ops.linear(x, *coupling.call("made", layer_verbs, layer.spec, parts))
 
     def back(dy: np.ndarray) -> tuple[np.ndarray, np.ndarray, ops.Gradients]:
-        dx, own = back_W(dy)
-        gradients = coupling.call("pulled_back", layer_verbs, layer.spec, parts, own["weight"], own["bias"])
+        dx, of_matrix = back_W(dy)
+        gradients = coupling.call("pulled_back", layer_verbs, layer.spec, parts, of_matrix["weight"], of_matrix["bias"])
         return 0 * dy, dx, gradients
 
     return y, back
@@ -133,8 +133,8 @@ def _residual(model: Model, residual: Residual, x: np.ndarray, watch: Watch | No
     beside, beside_back = run(model, [residual.shortcut] if residual.shortcut else [], x, watch)
 
     def back(dy: np.ndarray) -> tuple[np.ndarray, ops.Gradients]:
-        (dx, own), (dx_beside, own_beside) = body_back(dy), beside_back(dy)
-        return dx_beside + dx, own | own_beside
+        (dx, gradients), (dx_beside, gradients_beside) = body_back(dy), beside_back(dy)
+        return dx_beside + dx, gradients | gradients_beside
 
     return beside + body, back
 
@@ -152,7 +152,7 @@ def _named(name: str, result: Result) -> Result:
     y, backward = result
 
     def back(dy: np.ndarray) -> tuple[np.ndarray, ops.Gradients]:
-        dx, own = backward(dy)
-        return dx, {f"{name}.{part}": gradient for part, gradient in own.items()}
+        dx, gradients = backward(dy)
+        return dx, {f"{name}.{part}": gradient for part, gradient in gradients.items()}
 
     return y, back

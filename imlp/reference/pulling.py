@@ -37,9 +37,9 @@ def pull(dense: Any, spec: Spec, locality: Any, sharing: Any = None) -> np.ndarr
 
 
 def _pull(W: np.ndarray, spec: Spec, locality: float, sharing: float) -> np.ndarray:
-    found = linear_map(spec)
+    filled = linear_map(spec)
     M = np.zeros(W.shape)
-    M[found.rows, found.columns] = 1
+    M[filled.rows, filled.columns] = 1
     Pi = matrix(spec, project(W, spec), layout="dense")
     return W - locality * (W - M * W) - sharing * (M * W - Pi)
 

@@ -163,8 +163,8 @@ def _from_dense(spec: Spec, dense: Any, verb: Callable[[LinearMap, np.ndarray], 
     checks.dense_fits(spec, dense.shape)
     if not spec.parameters:
         return None
-    found = [verb(linear_map(spec), lane) for lane in (dense[None] if dense.ndim == 2 else dense)]
-    return spec.unnamed(split(spec, np.stack(found).reshape(*dense.shape[:-2], -1)))
+    weights = [verb(linear_map(spec), lane) for lane in (dense[None] if dense.ndim == 2 else dense)]
+    return spec.unnamed(split(spec, np.stack(weights).reshape(*dense.shape[:-2], -1)))
 
 
 @lru_cache(maxsize=64)

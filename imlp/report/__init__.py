@@ -34,8 +34,8 @@ class Report:
     def files(self) -> dict[str, bytes]:
         """Every figure as PNG and SVG, every table as CSV, by the names of their files."""
         drawn = {name: figures.written(figure) for name, figure in self.figures.items()}
-        found = {f"{name}.{suffix}": content for name, own in drawn.items() for suffix, content in own.items()}
-        return found | {f"{name}.csv": table.csv().encode() for name, table in self.tables.items()}
+        files = {f"{name}.{suffix}": content for name, formats in drawn.items() for suffix, content in formats.items()}
+        return files | {f"{name}.csv": table.csv().encode() for name, table in self.tables.items()}
 
 
 def make(
@@ -65,8 +65,8 @@ def make(
     arms = gather.gather(arms_of(runs), outcomes, compare)
     searches = []
     for n, (folder, outcome) in enumerate(searched.items(), start=1):
-        own = [arm for arm in arms if any(run.folder.absolute().is_relative_to(folder) for run in arm.arm.runs)]
-        searches.append(SearchData(f"search{n}", outcome, own))
+        below = [arm for arm in arms if any(run.folder.absolute().is_relative_to(folder) for run in arm.arm.runs)]
+        searches.append(SearchData(f"search{n}", outcome, below))
     drawn: dict[str, dict[str, Figure]] = {}
     parts: list[gather.ArmData | SearchData] = [*arms, *searches]
     for n, shown in enumerate(parts):
@@ -74,7 +74,7 @@ def make(
         drawn[shown.id] = figures.of_search(shown) if isinstance(shown, SearchData) else figures.of_arm(shown)
     written = [table for arm in arms for table in tables.of_arm(arm)]
     written += [table for search in searches for table in tables.of_search(search)]
-    written += [tables.beside_paper(f"experiment{n}-beside-paper", own) for n, own in enumerate(outcomes, start=1)]
+    written += [tables.beside_paper(f"experiment{n}-beside-paper", one) for n, one in enumerate(outcomes, start=1)]
     by_name = {table.id: table for table in written}
     sections = page.sections(arms, outcomes, searches)
     name = " and ".join(folder.resolve().name for folder in folders)

@@ -36,16 +36,16 @@ def _style() -> AbstractContextManager[None]:
 def of_arm(arm: ArmData) -> dict[str, Figure]:
     """All figures of an arm by name, the one to show first first; those that have nothing to show are left out."""
     with _style():
-        found = {"epochs": by_epoch(arm)} if any(model.epochs for model in arm.models) else {}
+        drawn = {"epochs": by_epoch(arm)} if any(model.epochs for model in arm.models) else {}
         if any(series.scores for series in arm.series):
             alpha = {"alpha": against_alpha(arm)}
-            found = alpha | found if arm.has_curve else found | alpha
+            drawn = alpha | drawn if arm.has_curve else drawn | alpha
         known = [knobs_of(model.lane) for model in arm.models if model.score]
         if len({pair[0] for pair in known if pair and pair[0] != pair[1]}) > 1:
-            found = {"knobs": knobs(arm)} | found
+            drawn = {"knobs": knobs(arm)} | drawn
         if meters := {model.title: model.meter for model in arm.models if model.meter}:
-            found["bias"] = meter_figure(meters, arm.name)
-    return found
+            drawn["bias"] = meter_figure(meters, arm.name)
+    return drawn
 
 
 def of_search(search: SearchData) -> dict[str, Figure]:
@@ -140,7 +140,7 @@ def knobs(arm: ArmData) -> Figure:
     known = {pair: model.score for model in arm.models if model.score and (pair := knobs_of(model.lane))}
     grid = {alpha for pair in known if pair[0] != pair[1] for alpha in pair}  # others lie on the diagonal alone
     scores = {pair: score for pair, score in known.items() if grid.issuperset(pair)}
-    down, across = (sorted({found[axis] for found in scores}) for axis in (0, 1))
+    down, across = (sorted({place[axis] for place in scores}) for axis in (0, 1))
     means = np.full((len(down), len(across)), np.nan)
     for (locality, sharing), score in scores.items():
         means[down.index(locality), across.index(sharing)] = score.mean
@@ -184,9 +184,9 @@ def _draw_epochs(figure: Any, arm: ArmData, panels: Mapping[str, list[ModelData]
     row = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for axes, (title, models) in zip(row, panels.items(), strict=True):
         for model, style in zip(models, styles(models), strict=True):
-            epochs, means = [own.epoch for own in model.epochs], np.array([own.accuracy for own in model.epochs])
+            epochs, means = [e.epoch for e in model.epochs], np.array([e.accuracy for e in model.epochs])
             axes.plot(epochs, means, label=model.title, **style)
-            if any(spread := [own.spread or 0 for own in model.epochs]):
+            if any(spread := [e.spread or 0 for e in model.epochs]):
                 low, high = np.clip([means - spread, means + spread], 0, 100)
                 faint = min(0.14, 0.5 / len(models))
                 axes.fill_between(epochs, low, high, color=style["color"], alpha=faint, linewidth=0)
@@ -210,10 +210,10 @@ def _panels(arm: ArmData) -> dict[str, list[ModelData]]:
         return {arm.name: models}
     common = [model for model in models if model.lane is None or model.lane.is_plain]
     bases = {lane: base for base, lanes in arm.arm.series.items() for lane in lanes}
-    found: dict[str, list[ModelData]] = {f"mixed {series_name(base)}": [] for base in arm.arm.series}
+    panels: dict[str, list[ModelData]] = {f"mixed {series_name(base)}": [] for base in arm.arm.series}
     for lane, model in ((model.lane, model) for model in models if model not in common):
-        found.setdefault(f"mixed {series_name(bases[lane])}" if lane in bases else "others", []).append(model)
-    several = {title: [*common, *own] for title, own in found.items() if own}
+        panels.setdefault(f"mixed {series_name(bases[lane])}" if lane in bases else "others", []).append(model)
+    several = {title: [*common, *others] for title, others in panels.items() if others}
     return several if len(several) > 1 else {arm.name: models}
 
 

@@ -161,7 +161,7 @@ def gather(
     others = [arm for arm in arms if arm.key not in names]
     titles = dict(zip((arm.key for arm in others), arm_titles([arm.config for arm in others]), strict=True))
     by_key = {arm.key: arm for arm in arms}
-    found: list[ArmData] = []
+    gathered: list[ArmData] = []
     for arm in [*(by_key[key] for key in names if key in by_key), *others]:
         if arm.key in names:
             title = short = " / ".join(names[arm.key])
@@ -171,9 +171,9 @@ def gather(
             short = f"{arm.config.network_name} {Path(arm.config.data).name}"
             short += f" validation {arm.config.held_out:g}" if arm.config.held_out else ""
         points = [point for point in paper.points if point.alpha is not None and point.value is not None]
-        found.append(
+        gathered.append(
             ArmData(
-                id=_identifier(short, {other.id for other in found}),
+                id=_identifier(short, {other.id for other in gathered}),
                 name=title,
                 arm=arm,
                 models=[_model(arm, lane) for lane in (None, *arm.lanes)],
@@ -183,7 +183,7 @@ def gather(
                 warnings=_warnings(arm),
             )
         )
-    return found
+    return gathered
 
 
 def arm_titles(configs: Sequence[Config]) -> list[str]:
@@ -235,12 +235,12 @@ def _series(arm: Arm) -> list[Series]:
     zeros = [lane for lane in arm.lanes if constant_alpha(lane) == 0]
     if zeros and not groups:
         groups[zeros[0]] = []
-    found = []
+    series = []
     for base, lanes in groups.items():
         scores = arm.scores_of([*([base] if base in zeros else zeros[:1]), *lanes])
         fit = fit_v([score.alpha or 0.0 for score in scores], [score.mean for score in scores])
-        found.append(Series(series_name(base), scores, fit))
-    return found
+        series.append(Series(series_name(base), scores, fit))
+    return series
 
 
 def series_name(base: Lane) -> str:
@@ -323,17 +323,17 @@ def place(folder: Path) -> str:
 
 
 def _warnings(arm: Arm) -> list[str]:
-    found = [f"{place(run.folder)} is {state(run)}; it is in no mean." for run in arm.runs if not run.result]
+    notes = [f"{place(run.folder)} is {state(run)}; it is in no mean." for run in arm.runs if not run.result]
     for run in arm.runs:
         for stop in (stop for stop in (run.result or {}).get("stopped", ()) if "reason" not in stop):
             where = f"epoch {stop['epoch']}, step {stop['step']}, from {stop['layer']} on"
             title = run.config.lanes[stop["lane"]].title
-            found.append(f"{title} stopped in {place(run.folder)}: its loss was not finite in {where}.")
+            notes.append(f"{title} stopped in {place(run.folder)}: its loss was not finite in {where}.")
     for lane in arm.lanes:
         curves: dict[int, set[tuple[float, ...]]] = {}  # by seed; an equal run changes no mean
         for run in (run for run in arm.runs if run.result and run.key_of(lane) is not None):
             curves.setdefault(run.config.seed, set()).add(tuple(row["test_accuracy"] for row in run.rows_of(lane)))
         if differing := [str(seed) for seed, of_seed in sorted(curves.items()) if len(of_seed) > 1]:
             seeds = f"seed{'s' * (len(differing) > 1)} {', '.join(differing)}"
-            found.append(f"{lane.title} was run more than once with {seeds}, and differently; the last folder counts.")
-    return found
+            notes.append(f"{lane.title} was run more than once with {seeds}, and differently; the last folder counts.")
+    return notes

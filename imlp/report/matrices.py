@@ -61,13 +61,13 @@ def matrices(arm: Arm) -> Matrices | str:
         for path in RunFolder(run.folder).checkpoints() if wanted - corners.keys() else ():
             try:
                 with open_weights(path, run.config) as saved:
-                    layer, part, found = _corners(run, prior, saved, part)
+                    layer, part, read = _corners(run, prior, saved, part)
             except OutsideError as error:
                 return f"The matrices are not shown: {error}."
             except DAMAGED:
                 continue  # the one before it
-            where |= {f"seed {run.config.seed}, after epoch {saved.epoch}": None} if found.keys() - corners else {}
-            corners = {**found, **corners}
+            where |= {f"seed {run.config.seed}, after epoch {saved.epoch}": None} if read.keys() - corners else {}
+            corners = {**read, **corners}
             break
     if not corners or part is None:
         return "These runs are on record without their weights, so there is no matrix to show."
@@ -79,16 +79,16 @@ def _corners(run: Run, prior: str, saved: SavedWeights, part: Part | None) -> tu
     layer = shown_layer(saved.network)
     whole = saved.of_prior(layer, slice(None)) if run.config.needs_prior else None
     rows, columns = part or corner(layer, whole)
-    found = {run.lanes[lane].title: saved.of_lane(lane, layer, rows)[:, columns] for lane in saved.lanes}
+    corners = {run.lanes[lane].title: saved.of_lane(lane, layer, rows)[:, columns] for lane in saved.lanes}
     if whole is not None:
-        found[prior] = whole[rows, columns]
-    if not all(np.isfinite(own).all() for own in found.values()):  # no run saves such a checkpoint
+        corners[prior] = whole[rows, columns]
+    if not all(np.isfinite(array).all() for array in corners.values()):  # no run saves such a checkpoint
         raise ValueError("a weight is not finite")
     in_parts = any(isinstance(lane.rule, Branching) for lane in run.lanes)  # U alone is not what such a lane began as
     if not saved.network.is_module and not in_parts:  # a PyTorch model draws its own
         first = network_parameters(saved.network, dense=True, seed=run.config.seed)[f"{layer.name}.weight"]
-        found["before training"] = first[rows, columns]
-    return layer, (rows, columns), found
+        corners["before training"] = first[rows, columns]
+    return layer, (rows, columns), corners
 
 
 def shown_layer(network: Network) -> Layer:

@@ -81,9 +81,9 @@ def find_map(shape: Pair, matrix: Matrix, n: int) -> LinearMap | None:
     probe = np.random.default_rng(0).uniform(0.5, 1.5, n)
     expected = matrix(probe)
     for find in (_numbered, _column_by_column):
-        found = find(shape, matrix, n)
-        if found is not None and abs(found.matrix(probe) - expected).max() <= 1e-9 * max(1.0, abs(expected).max()):
-            return found
+        map_ = find(shape, matrix, n)
+        if map_ is not None and abs(map_.matrix(probe) - expected).max() <= 1e-9 * max(1.0, abs(expected).max()):
+            return map_
     return None
 
 

@@ -32,28 +32,28 @@ class Window(Spec):
     kernel_size: InitVar[int | Pair | None] = None
 
     def __post_init__(self, kernel_size: int | Pair | None) -> None:
-        own = type(self).__name__
+        noun = type(self).__name__
         if kernel_size is not None and self.kernel not in (3, kernel_size):
-            raise SpecError(f"{own} has kernel {self.kernel} and kernel_size {kernel_size}", "give one of them")
+            raise SpecError(f"{noun} has kernel {self.kernel} and kernel_size {kernel_size}", "give one of them")
         _set(self, "kernel", self.kernel if kernel_size is None else kernel_size)
-        _set(self, "in_shape", _ints(f"{own}.in_shape", self.in_shape, 3, least=1))
+        _set(self, "in_shape", _ints(f"{noun}.in_shape", self.in_shape, 3, least=1))
         for name, least in (("kernel", 1), ("stride", 1), ("padding", 0), ("dilation", 1)):
             value = getattr(self, name)
             pair = value if isinstance(value, Iterable) else (value, value)
-            _set(self, name, _ints(f"{own}.{name}", pair, 2, least=least))
-        _set(self, "out_channels", _int(f"{own}.out_channels", self.out_channels))
-        _set(self, "groups", _int(f"{own}.groups", self.groups))
+            _set(self, name, _ints(f"{noun}.{name}", pair, 2, least=least))
+        _set(self, "out_channels", _int(f"{noun}.out_channels", self.out_channels))
+        _set(self, "groups", _int(f"{noun}.groups", self.groups))
         for name, channels in (("input", self.in_shape[0]), ("output", self.out_channels)):
             if channels % self.groups:
                 raise SpecError(
-                    f"{own}.groups {self.groups} does not divide the {channels} {name} channels",
+                    f"{noun}.groups {self.groups} does not divide the {channels} {name} channels",
                     f"use {_one_of(_divisors(gcd(self.in_shape[0], self.out_channels)))}",
                 )
         for axis, size in enumerate(self.in_shape[1:]):
             padded, reach = size + 2 * self.padding[axis], self.reach[axis]
             if reach > padded:
                 raise SpecError(
-                    f"{own}.kernel {self.kernel[axis]} with dilation {self.dilation[axis]} spans {reach} pixels, but "
+                    f"{noun}.kernel {self.kernel[axis]} with dilation {self.dilation[axis]} spans {reach} pixels, but "
                     f"the padded {('height', 'width')[axis]} is {size} + 2 * {self.padding[axis]} = {padded}",
                     f"use a kernel that spans at most {padded}, or a padding of at least {-((size - reach) // 2)}",
                 )

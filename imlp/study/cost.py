@@ -91,11 +91,11 @@ def estimate_search(
 
 def speeds_of(bases: Iterable[Config], progress: ProgressCallback, data: Dataset | None = None) -> Speeds:
     """Of each network: seconds that a step of the prior takes, and of each lane beside it."""
-    kinds, found = {(base.network, base.options): base for base in bases}, {}
+    kinds, speeds = {(base.network, base.options): base for base in bases}, {}
     for k, (kind, base) in enumerate(kinds.items()):
         progress("timing a few steps of each network", k, len(kinds))
-        found[kind] = _speed(base, data)
-    return found
+        speeds[kind] = _speed(base, data)
+    return speeds
 
 
 def _speed(base: Config, data: Dataset | None) -> tuple[float, float]:

@@ -235,8 +235,8 @@ class Search:
     @property
     def _settings(self) -> dict[str, Any]:
         """Everything that decides a trial's value."""
-        own = {"over": self.over, "every": self.every, "lanes": dict(self.common), "validation": self.validation}
-        return _as_read(deciding(self.base) | own | {"images": self.split.digest})
+        search = {"over": self.over, "every": self.every, "lanes": dict(self.common), "validation": self.validation}
+        return _as_read(deciding(self.base) | search | {"images": self.split.digest})
 
     @property
     def _identity(self) -> str:
@@ -258,16 +258,16 @@ class Search:
         for parameters in self.space.known:
             if self._lane(parameters) not in seen:
                 draft.enqueue_trial(parameters)
-        found: dict[Lane, Parameters] = {}
+        candidates: dict[Lane, Parameters] = {}
         for trial in (draft.ask() for _ in range(TRIES * wanted)):
             lane = self.space.lane(trial)
             if lane not in seen:
-                found.setdefault(lane, trial.params)
-            if len(found) == wanted:
+                candidates.setdefault(lane, trial.params)
+            if len(candidates) == wanted:
                 break
-        if not found:
+        if not candidates:
             return None
-        drawn, first = [*found.values()], len([*self.folder.glob("batch-*")])
+        drawn, first = [*candidates.values()], len([*self.folder.glob("batch-*")])
         pieces = (drawn[start : start + most] for start in range(0, len(drawn), most))
         batch = {f"batch-{n:03d}": piece for n, piece in enumerate(pieces, start=first)}
         write_json(self.folder / "batch.json", batch)
@@ -340,7 +340,7 @@ class Search:
         (arm,) = arms_of([read_run(outcome.task.folder) for outcome in outcomes])
         asked, final = {lane.compared: lane for lane in lanes}, []
         for score in arm.scores:
-            test = SeedScores(score.mean, score.std, score.n, {str(k): own for k, own in score.by_seed.items()})
+            test = SeedScores(score.mean, score.std, score.n, {str(k): v for k, v in score.by_seed.items()})
             if score.lane is None:
                 final.append(Final(f"{arm.prior_name} (prior)", None, best.user_attrs["prior"], test))
             elif lane := asked.get(score.lane):

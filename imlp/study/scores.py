@@ -109,21 +109,21 @@ class Arm:
     @property
     def series(self) -> dict[Lane, list[Lane]]:
         """The lanes with a constant alpha above 0 that differ in it alone, smallest first; by that lane at alpha 0."""
-        found: dict[Lane, list[Lane]] = {}
+        series: dict[Lane, list[Lane]] = {}
         for lane in self.lanes:
             if constant_alpha(lane):
-                found.setdefault(dataclasses.replace(lane, alpha="0"), []).append(lane)
-        return found
+                series.setdefault(dataclasses.replace(lane, alpha="0"), []).append(lane)
+        return series
 
     @cached_property
     def scores(self) -> list[Score]:
         """The prior's first, then one per lane; of finished runs, and without lanes that have stopped."""
-        found: dict[Lane | None, dict[int, float]] = {None: {}} | {lane: {} for lane in self.lanes}
+        by_lane: dict[Lane | None, dict[int, float]] = {None: {}} | {lane: {} for lane in self.lanes}
         for run in self.runs:
             for row in run.result["models"] if run.result else ():
                 lane = None if row["lane"] == "prior" else run.lanes[row["lane"]]
-                found[lane][run.config.seed] = 100 * row["test_accuracy"]
-        return [Score(lane, by_seed) for lane, by_seed in found.items() if by_seed]
+                by_lane[lane][run.config.seed] = 100 * row["test_accuracy"]
+        return [Score(lane, by_seed) for lane, by_seed in by_lane.items() if by_seed]
 
     def score(self, lane: Lane | None) -> Score | None:
         """The score of a lane, or of the prior (None), if it is there."""
@@ -154,10 +154,10 @@ class ArmPlan:
 
 def arms_of(runs: Iterable[Run]) -> list[Arm]:
     """The runs gathered into arms, in the order of their first runs."""
-    found: dict[str, list[Run]] = {}
+    by_arm: dict[str, list[Run]] = {}
     for run in runs:
-        found.setdefault(base_identity(run.config), []).append(run)
-    return [Arm(tuple(sorted(own, key=_order))) for own in found.values()]
+        by_arm.setdefault(base_identity(run.config), []).append(run)
+    return [Arm(tuple(sorted(of_arm, key=_order))) for of_arm in by_arm.values()]
 
 
 def _order(run: Run) -> tuple[Any, ...]:

@@ -54,13 +54,13 @@ def fit_v(alphas: Sequence[float], accuracies: Sequence[float]) -> TwoLines | No
         return float(((columns @ coefficients - y) ** 2).sum()), coefficients
 
     inside = distinct[1:-1]  # between two of them the error is smooth in the breakpoint
-    found = (minimize_scalar(lambda at: solve(at)[0], bounds=pair, method="bounded").x for pair in pairwise(inside))
-    at = min((*inside, *found), key=lambda at: solve(at)[0])
+    lowest = (minimize_scalar(lambda at: solve(at)[0], bounds=pair, method="bounded").x for pair in pairwise(inside))
+    at = min((*inside, *lowest), key=lambda at: solve(at)[0])
     accuracy, *slopes = solve(at)[1]
     sides = []
     for slope, chosen in zip(slopes, (x <= at, x >= at), strict=True):
-        own = y[chosen]
-        left_over = ((accuracy + slope * (x[chosen] - at) - own) ** 2).sum()
-        total = ((own - own.mean()) ** 2).sum()
+        measured = y[chosen]
+        left_over = ((accuracy + slope * (x[chosen] - at) - measured) ** 2).sum()
+        total = ((measured - measured.mean()) ** 2).sum()
         sides.append(Side(float(slope), float(1 - left_over / total) if total else 0.0, int(chosen.sum())))
     return TwoLines(float(10**at), float(accuracy), *sides)

@@ -48,9 +48,9 @@ class TensorBoard(Callback):
             name = row["name"] if row["lane"] == "prior" else f"{row['lane']} {row['name']}"
             for key in ("test_accuracy", "test_loss", "train_loss"):
                 self.writer.add_scalar(f"{key}/{name}", row[key], row["epoch"])
-            for layer, found in row.get("bias", {}).items():
+            for layer, shares in row.get("bias", {}).items():
                 for part in PARTS:
-                    self.writer.add_scalar(f"bias {part} {layer}/{name}", found[part], row["epoch"])
+                    self.writer.add_scalar(f"bias {part} {layer}/{name}", shares[part], row["epoch"])
         self.writer.flush()
 
     def ended(self, trainer: "Trainer", result: dict[str, Any]) -> None:

@@ -95,8 +95,8 @@ def state_of(file: Any) -> dict[str, Any]:
     for name, least in (("classes", 1), ("epoch", 0), ("step", 0)):
         check(name, _are_numbers([state.get(name, least)], int, least))
     for name in ("rows", "stopped", "times"):
-        own = state.get(name, [])
-        check(name, isinstance(own, list) and all(isinstance(row, dict) for row in own))
+        rows = state.get(name, [])
+        check(name, isinstance(rows, list) and all(isinstance(row, dict) for row in rows))
     for name, smallest in (("mean", -LARGEST), ("std", sys.float_info.min)):
         numbers = state.get(name, [1.0] * image[0])
         check(name, _are_numbers(numbers, int | float, smallest) and len(numbers) == image[0])

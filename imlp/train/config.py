@@ -160,9 +160,9 @@ class Config:
             beside = "reference" if self.backend == "reference" else self.dtype
             raise ConfigError(f"products is bfloat16 with {beside}", "use it with the backend accel and dtype float32")
         _ = self.crop, self.optimizer_settings, self.learning_rate(1)  # which check them
-        own = {f.name for f in dataclasses.fields(OPTIMIZERS[self.optimizer])}
+        settings = {f.name for f in dataclasses.fields(OPTIMIZERS[self.optimizer])}
         for owner, f in ((owner, f) for owner, kind in OPTIMIZERS.items() for f in dataclasses.fields(kind)):
-            if f.name not in own and getattr(self, f.name) != f.default:
+            if f.name not in settings and getattr(self, f.name) != f.default:
                 remedy = f"leave it out, or add --optimizer {owner}"
                 raise ConfigError(f"{f.name} is for the optimizer {owner}, not {self.optimizer}", remedy)
         if dict(self.options).get("interpolated") == ():
@@ -204,8 +204,8 @@ class Config:
         options = {**{name: value for name, value in sizes.items() if value is not None}, **dict(self.options)}
         network: Any = None
         if self.source is not None:
-            found = named_before(self.network, self.source)
-            network = networks.from_outside(found, **options) or self._make_module(found, image, classes)
+            outside = named_before(self.network, self.source)
+            network = networks.from_outside(outside, **options) or self._make_module(outside, image, classes)
         try:
             network = network or networks.make(self.network, **options)
         except ImlpError:
@@ -223,14 +223,14 @@ class Config:
             raise ConfigError(problem, as_many if network.is_module else "leave the option out")
         return network  # a module answers as a Network does
 
-    def _make_module(self, found: Outside, image: tuple[int, int, int] | None, classes: int | None) -> Any:
+    def _make_module(self, outside: Outside, image: tuple[int, int, int] | None, classes: int | None) -> Any:
         get_backend("accel")  # it names what is missing
         if self.compile:
             raise BackendError("the step of a PyTorch model is not compiled", "leave out --compile")
         from imlp.train.modules import module_network
 
-        name, size = f"{found.place}:{found.name}", tuple(image or (3, 32, 32))
-        network = module_network(name, found.digest, size, classes, self.options, self.densify)
+        name, size = f"{outside.place}:{outside.name}", tuple(image or (3, 32, 32))
+        network = module_network(name, outside.digest, size, classes, self.options, self.densify)
         if self.backend != "accel":
             raise ConfigError(f"backend is {self.backend!r}, but {self.network} is a PyTorch model", "use accel")
         return network
@@ -268,10 +268,10 @@ class Config:
 
 def recorded(values: Mapping[str, Any]) -> Config:
     """The settings that a run's files state. Code from outside that they name is not run by reading them."""
-    own = {**values, "source": values.get("source") or ""} if isinstance(values, Mapping) else values
-    if isinstance(own, dict) and isinstance(own.get("lanes"), list | tuple):
-        own["lanes"] = _recorded_lanes(own["lanes"])
-    return from_mapping(Config, own)
+    settings = {**values, "source": values.get("source") or ""} if isinstance(values, Mapping) else values
+    if isinstance(settings, dict) and isinstance(settings.get("lanes"), list | tuple):
+        settings["lanes"] = _recorded_lanes(settings["lanes"])
+    return from_mapping(Config, settings)
 
 
 def _recorded_lanes(lanes: Iterable[Any]) -> list[Any]:
@@ -297,11 +297,11 @@ def read(path: Path) -> dict[str, Any]:
 
 def with_recipe(values: Mapping[str, Any]) -> dict[str, Any]:
     """Settings over those of the recipe that they name, a file beside this one; as they are if they name none."""
-    own = dict(values)
-    if "recipe" not in own:
-        return own
+    settings = dict(values)
+    if "recipe" not in settings:
+        return settings
     names = sorted(path.stem for path in RECIPES.glob("*.toml"))
-    return {**read(RECIPES / f"{known(str(own.pop('recipe')), names, 'recipe')}.toml"), **own}
+    return {**read(RECIPES / f"{known(str(settings.pop('recipe')), names, 'recipe')}.toml"), **settings}
 
 
 def combined(values: Mapping[str, Any], settings: Mapping[str, Any]) -> Config:
@@ -333,7 +333,7 @@ def combined(values: Mapping[str, Any], settings: Mapping[str, Any]) -> Config:
 def _listed(alphas: str | Iterable[str] | None, *, every: str | None = None, **common: Any) -> Iterable[Any]:
     """The lanes of a run: all that were listed, in order, and with several cadences as a sweep has them."""
     if alphas is None:  # the coupling's own
-        return [{**common, "every": own} for own in cadences_of(every)] if every else [common]
+        return [{**common, "every": cadence} for cadence in cadences_of(every)] if every else [common]
     if list(alphas) == [ALONE] or alphas == ALONE:
         for name in common if every is None else ("every", *common):
             raise ConfigError(f"{name} is for lanes, and alpha {ALONE} has none", f"leave out --{name}")
@@ -342,8 +342,8 @@ def _listed(alphas: str | Iterable[str] | None, *, every: str | None = None, **c
         return lanes_of(alphas, every, **common)
     listed = [alpha for text in ([alphas] if isinstance(alphas, str) else alphas) for alpha in alphas_of(text)]
     split = [split_cadence(text) for text in listed]
-    cadences = [(alpha, every if own is None else own) for alpha, own in split]
-    return [{**common, "alpha": alpha} | ({} if own is None else {"every": own}) for alpha, own in cadences]
+    cadences = [(alpha, every if cadence is None else cadence) for alpha, cadence in split]
+    return [{**common, "alpha": alpha} | ({} if cadence is None else {"every": cadence}) for alpha, cadence in cadences]
 
 
 def to_toml(config: Config) -> str:
@@ -357,8 +357,8 @@ def to_toml(config: Config) -> str:
     lines += ["", "[options]", *(f"{name} = {_toml(value)}" for name, value in config.options)]
     for lane in config.lanes:
         lines += ["", "[[lanes]]"]
-        own = {f.name: getattr(lane, f.name) for f in dataclasses.fields(lane) if f.name != "coupling_options"}
-        lines += [f"{name} = {_toml(value)}" for name, value in own.items() if value is not None]
+        settings = {f.name: getattr(lane, f.name) for f in dataclasses.fields(lane) if f.name != "coupling_options"}
+        lines += [f"{name} = {_toml(value)}" for name, value in settings.items() if value is not None]
         table = ", ".join(f"{name} = {_toml(value)}" for name, value in lane.coupling_options)
         lines += [f"coupling_options = {{ {table} }}"] if table else []
     return "\n".join(lines) + "\n"

@@ -7,7 +7,7 @@ it that standardises.
 """
 
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,7 +52,7 @@ def parameters(
     first = made.operations(dense=True)[0]
     if made.is_module or not isinstance(first, Layer):  # what comes first in a PyTorch model is not known
         return made, {**numbers, **statistics}
-    mean, std = (np.repeat(own, made.image[1] * made.image[2]) for own in statistics.values())  # (M_in,)
+    mean, std = (np.repeat(values, made.image[1] * made.image[2]) for values in statistics.values())  # (M_in,)
     W, b = numbers[f"{first.name}.weight"].astype(np.float64), numbers[f"{first.name}.bias"]
     numbers[f"{first.name}.weight"] = (W / std).astype(b.dtype)
     numbers[f"{first.name}.bias"] = (b - W @ (mean / std)).astype(b.dtype)
@@ -100,8 +100,8 @@ def trained(
 def _model(config: Config, network: Network, arrays: Arrays, lanes: list[int] | None) -> Model:
     """All lanes of a checkpoint, or its prior (None); an `ArrayError` for arrays that are not those of the network."""
     branches = [config.lanes[lane].branch(network) for lane in lanes or ()]
-    own = part(arrays, "prior/" if lanes is None else "lanes/")
-    model = loaded(network, own, dense=lanes is not None, convert=np.asarray, branches=branches)
+    numbers = part(arrays, "prior/" if lanes is None else "lanes/")
+    model = loaded(network, numbers, dense=lanes is not None, convert=np.asarray, branches=branches)
     for name, array in model.parameters.items():
         if array.dtype.kind != "f" or not np.isfinite(array).all():
             problem = f"{network.name}: array {name} is of {array.dtype}, or not finite"
@@ -119,24 +119,24 @@ def as_one(lane: Model) -> Arrays:
     return numbers
 
 
-def made_of(layer: Layer, own: Mapping[str, np.ndarray], branch: Branch | None) -> tuple[np.ndarray, np.ndarray | None]:
-    """`W` and `b` that a lane's layer computes with, where `own` are the lane's numbers: `U`, or made of parts."""
-    W, b = own[f"{layer.name}.weight"], own.get(f"{layer.name}.bias")
+def made_of(layer: Layer, numbers: Arrays, branch: Branch | None) -> tuple[np.ndarray, np.ndarray | None]:
+    """`W` and `b` that a lane's layer computes with, where `numbers` are the lane's: `U`, or made of parts."""
+    W, b = numbers[f"{layer.name}.weight"], numbers.get(f"{layer.name}.bias")
     if branch is None or layer.name not in branch.layers:
         return W, b
     from imlp.reference import layer_verbs  # it takes SciPy
 
     names = {part: f"{layer.name}.{part}" for part in branch.coupling.parts(layer.spec)}
-    parts = {part: own[name].astype(np.float64) for part, name in names.items() if name in own}
+    parts = {part: numbers[name].astype(np.float64) for part, name in names.items() if name in numbers}
     made_W, made_b = branch.coupling.call("made", layer_verbs, layer.spec, parts)
     return made_W.astype(W.dtype), None if made_b is None else made_b.astype(W.dtype)
 
 
-def prior_matrix(layer: Layer, own: Mapping[str, np.ndarray]) -> np.ndarray:
-    """`W_P = matrix(w)` as a dense array in float64; `own` has each part of `w` by its name."""
+def prior_matrix(layer: Layer, weights: Arrays) -> np.ndarray:
+    """`W_P = matrix(w)` as a dense array in float64; `weights` has each part of `w` by its name."""
     from imlp.reference import matrix
 
-    small = layer.spec.unnamed({part: w.astype(np.float64) for part, w in own.items()})
+    small = layer.spec.unnamed({part: w.astype(np.float64) for part, w in weights.items()})
     return matrix(layer.spec, small, layout="dense")
 
 
@@ -159,12 +159,12 @@ class SavedWeights:
 
     def of_prior(self, layer: Layer, rows: slice) -> np.ndarray:
         """Rows of the matrix of the prior, which was trained only where a lane needs it."""
-        own, there = {}, set(self.file.keys())
+        weights, there = {}, set(self.file.keys())
         for number, parameter in layer.spec.parameters.items():
             name = f"{layer.name}.{number}"  # that of a pooling is not trained
             saved = self.file.get_tensor(f"prior/{name}" if f"prior/{name}" in there else f"prior/{BUFFER}{name}")
-            own[number] = saved.reshape(parameter.shape)  # torch has another for convolutions of one dimension
-        return prior_matrix(layer, own)[rows]
+            weights[number] = saved.reshape(parameter.shape)  # torch has another for convolutions of one dimension
+        return prior_matrix(layer, weights)[rows]
 
 
 @contextmanager

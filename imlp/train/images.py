@@ -70,13 +70,13 @@ class PlacedImages:
             y = self.backend.place(labels[rows], device=self.device)
             for name, model in models.items():
                 sums = zip(totals[name], self.backend.evaluate(model, x, y), strict=True)
-                totals[name] = tuple(before + own for before, own in sums)
-        found: dict[int | str, Score] = {}
+                totals[name] = tuple(before + added for before, added in sums)
+        scores: dict[int | str, Score] = {}
         for name, total in totals.items():
             correct, loss = (np.atleast_1d(self.backend.to_numpy(part)) / len(labels) for part in total)
             lanes: list[Any] = ["prior"] if name == "prior" else state.active
-            found |= {lane: Score(*map(float, own)) for lane, *own in zip(lanes, correct, loss, strict=True)}
-        return found
+            scores |= {lane: Score(*map(float, numbers)) for lane, *numbers in zip(lanes, correct, loss, strict=True)}
+        return scores
 
 
 def in_parts(n: int) -> list[np.ndarray]:

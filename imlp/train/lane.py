@@ -96,7 +96,7 @@ class Lane:
         kind = class_of(self.coupling, self.coupling_source)
         used = {*kind.takes, "alpha", "every", *(kind.settings() if kind.outside is None else ())}
         for f in dataclasses.fields(self):
-            owners = [name for name, own in COUPLINGS.items() if f.name in (*own.takes, *own.settings())]
+            owners = [name for name, coupling in COUPLINGS.items() if f.name in (*coupling.takes, *coupling.settings())]
             if owners and f.name not in used and getattr(self, f.name) != f.default:
                 problem = f"{f.name} is for the coupling {' or '.join(owners)}, not {kind.name}"
                 raise ConfigError(problem, f"leave it out, or add --coupling {owners[0]}")
@@ -196,7 +196,7 @@ def split_cadence(text: str) -> tuple[str, str | None]:
 
 def cadences_of(text: str) -> list[str]:
     """`epoch,step` as a list, each once."""
-    listed = [own.strip() for own in text.split(",")]
+    listed = [value.strip() for value in text.split(",")]
     if len(set(listed)) < len(listed):
         raise ConfigError(f"every is {text!r:.80}", "name each cadence once")
     return listed
@@ -209,24 +209,24 @@ def lanes_of(alphas: str | Iterable[str], every: str | None = None, **common: An
     ['S-MLP (alpha 0)', 'I-MLP alpha 0.5, every epoch', 'I-MLP alpha 0.5, every step']
     """
     listed = [alpha for text in ([alphas] if isinstance(alphas, str) else alphas) for alpha in alphas_of(text)]
-    found: dict[Lane, None] = {}
+    lanes: dict[Lane, None] = {}
     for cadence in (None,) if every is None else cadences_of(every):
         for text in listed:
-            alpha, own = split_cadence(text)
+            alpha, its_cadence = split_cadence(text)
             made = from_mapping(Lane, {**common, "alpha": alpha})
             usual = made.every if cadence is None or not made.is_mixed_repeatedly else cadence
-            found[dataclasses.replace(made, every=usual if own is None else own)] = None
-    return tuple(found)
+            lanes[dataclasses.replace(made, every=usual if its_cadence is None else its_cadence)] = None
+    return tuple(lanes)
 
 
 def with_epochs(lane: Mapping[str, Any], epochs: int) -> dict[str, Any]:
     """`once:10%:1` is once after a tenth of the epochs, whatever the budget; and so is `relax_after = "10%"`."""
-    found = dict(lane)
-    after = str(found.get("relax_after", ""))
+    values = dict(lane)
+    after = str(values.get("relax_after", ""))
     if after.endswith("%"):
-        found["relax_after"] = max(1, round(epochs * float(after[:-1]) / 100))
-    kind, _, rest = str(found.get("alpha", "")).partition(":")
+        values["relax_after"] = max(1, round(epochs * float(after[:-1]) / 100))
+    kind, _, rest = str(values.get("alpha", "")).partition(":")
     when, _, alpha = rest.partition(":")
     if kind == "once" and when.endswith("%"):
-        found["alpha"] = f"once:{max(1, round(epochs * float(when[:-1]) / 100))}:{alpha}"
-    return found
+        values["alpha"] = f"once:{max(1, round(epochs * float(when[:-1]) / 100))}:{alpha}"
+    return values

@@ -25,16 +25,16 @@ class LaneInterpolation:
         """
         rule, every = self.lanes[lane].rule, self.lanes[lane].steps or self.rate.steps
         moved = every * self.rate.at((step or (epoch + 1) * self.rate.steps) - 1)
-        found: dict[str, dict[str, float]] = {}
+        alphas: dict[str, dict[str, float]] = {}
         for name, schedules in zip(rule.knobs, self.schedules[lane], strict=True):
             at = {layer: schedule.at(epoch, self.rate.epochs, moved) for layer, schedule in schedules.items()}
-            found[name] = {layer: alpha for layer, alpha in at.items() if alpha is not None}
-        return found
+            alphas[name] = {layer: alpha for layer, alpha in at.items() if alpha is not None}
+        return alphas
 
     def first_mixed(self, lane: int) -> int | None:
         """The first epoch, from 0, in which its alpha moves something."""
         epochs = range(self.rate.epochs)
-        return next((e for e in epochs if any(any(own.values()) for own in self.alphas(lane, e).values())), None)
+        return next((e for e in epochs if any(any(alphas.values()) for alphas in self.alphas(lane, e).values())), None)
 
     def branches_of(self, lanes: Iterable[int]) -> tuple[Branch | None, ...]:
         """How these lanes compute their layers; nothing if each does it as it is."""
@@ -48,19 +48,19 @@ class LaneInterpolation:
     def after_epoch(self, active: list[int], epoch: int) -> Moves:
         """The same after an epoch, for the lanes whose alpha then moves something."""
         once = [lane for lane in active if self.lanes[lane].steps is None]
-        due = [lane for lane in once if any(any(own.values()) for own in self.alphas(lane, epoch).values())]
+        due = [lane for lane in once if any(any(alphas.values()) for alphas in self.alphas(lane, epoch).values())]
         return self._moves(active, due, epoch)
 
     def _moves(self, active: list[int], due: list[int], epoch: int, step: int | None = None) -> Moves:
-        found: dict[str, list[Move | None]] = {}
+        moves: dict[str, list[Move | None]] = {}
         for lane in due:
-            own, knobs = self.lanes[lane], [*self.alphas(lane, epoch, step).values()]
-            assert isinstance(own.rule, Mixing)
+            settings, knobs = self.lanes[lane], [*self.alphas(lane, epoch, step).values()]
+            assert isinstance(settings.rule, Mixing)
             for layer in dict.fromkeys(layer for alphas in knobs for layer in alphas):
                 alphas = tuple(alphas.get(layer, 0.0) for alphas in knobs)
-                move = Move(own.rule, alphas, biases=own.biases, moments=own.moments)
-                found.setdefault(layer, [None] * len(active))[active.index(lane)] = move
-        return found
+                move = Move(settings.rule, alphas, biases=settings.biases, moments=settings.moments)
+                moves.setdefault(layer, [None] * len(active))[active.index(lane)] = move
+        return moves
 
 
 def extends(config: Config, earlier: Config, network: Network) -> bool:

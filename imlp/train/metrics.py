@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 def measure_bias(run: "Trainer") -> dict[str, dict[str, list[float]]]:
     """The bias meter of every interpolated layer, per lane, and what it shows of a random matrix."""
     backend: Any = run.backend
-    found, prior, lanes = {}, run.state.prior, run.state.lanes
+    bias, prior, lanes = {}, run.state.prior, run.state.lanes
     for name in run.network.interpolated if lanes is not None else ():
         spec = run.network.layer(name).spec
         beside = None if prior is None else prior.weight_of(name, spec)
         measured = backend.measure(backend.weight(lanes, name), spec, beside)
-        own = {key: backend.to_numpy(numbers).tolist() for key, numbers in measured.items()}
+        of_lanes = {key: backend.to_numpy(numbers).tolist() for key, numbers in measured.items()}
         of_random = {f"random_{part}": value for part, value in backend.measure_random(spec).items()}
-        found[name] = {**own, **{key: [value] * len(own["shared"]) for key, value in of_random.items()}}
-    return found
+        bias[name] = {**of_lanes, **{key: [value] * len(of_lanes["shared"]) for key, value in of_random.items()}}
+    return bias
 
 
 def rows(run: "Trainer", test: Mapping[int | str, Score], before: Mapping[int | str, Score]) -> list[Row]:
@@ -38,14 +38,14 @@ def rows(run: "Trainer", test: Mapping[int | str, Score], before: Mapping[int | 
     shift = measure_shift(run.images, state) if metered else {}
     sums = np.concatenate([np.atleast_1d(run.backend.to_numpy(total)) for total in state.losses])
     train_losses = dict(zip(["prior", *state.active], (sums / len(run.data.x)).tolist(), strict=True))
-    found = []
+    reported = []
     keys: list[Any] = [*(["prior"] if "prior" in test else []), *state.active]
     for key in keys:
         row: Row = {"epoch": state.epoch + 1, "lane": key, "name": "prior"}
         if key != "prior":
             row["name"] = config.lanes[key].title
             knobs = run.interpolation.alphas(key, state.epoch)  # a second one is shown where it is not as the first
-            row |= {name: own for name, own in knobs.items() if name == "alpha" or own != knobs["alpha"]}
+            row |= {name: knob for name, knob in knobs.items() if name == "alpha" or knob != knobs["alpha"]}
         row["train_loss"] = train_losses[key]
         if key != "prior":
             row["test_accuracy_before"] = before.get(key, test[key]).accuracy
@@ -55,9 +55,9 @@ def rows(run: "Trainer", test: Mapping[int | str, Score], before: Mapping[int | 
         row |= shift.get(key, {})
         if key != "prior":
             index = state.active.index(key)
-            row["bias"] = {layer: {name: of[index] for name, of in own.items()} for layer, own in bias.items()}
-        found.append(row)
-    return found
+            row["bias"] = {layer: {name: of[index] for name, of in parts.items()} for layer, parts in bias.items()}
+        reported.append(row)
+    return reported
 
 
 def result(run: "Trainer") -> dict[str, Any]:

@@ -53,7 +53,7 @@ class ModuleNetwork:
         module = build(seed=0)
         self.plan = find(module, image, densify or None)
         _refuse_untrained(module, self.plan)
-        self.layers = tuple(Layer(found.name, found.spec, found.kind) for found in self.plan.layers)
+        self.layers = tuple(Layer(layer.name, layer.spec, layer.kind) for layer in self.plan.layers)
         self.interpolated, self.n_interpolated = tuple(layer.name for layer in self.layers), self.plan.numbers
         like, pools = torch.empty(0, dtype=torch.float64), (f for f in self.plan.layers if f.kind == "AvgPool2d")
         self.fixed = {  # a prior that is not trained
@@ -98,9 +98,9 @@ class ModuleNetwork:
         """The shapes of what a module holds besides: running statistics, parameters that are not trained, the seed."""
         parameters = self.skeletons[dense].named_parameters(remove_duplicate=False)
         trained = {name for name, parameter in parameters if parameter.requires_grad}
-        state = {name: own for name, own in self.skeletons[dense].state_dict().items() if isinstance(own, Tensor)}
+        state = {name: value for name, value in self.skeletons[dense].state_dict().items() if isinstance(value, Tensor)}
         state |= {} if dense else self.fixed
-        return {SEED: ()} | {name: tuple(own.shape) for name, own in state.items() if name not in trained}
+        return {SEED: ()} | {name: tuple(value.shape) for name, value in state.items() if name not in trained}
 
     def n_parameters(self, *, dense: bool) -> int:
         return sum(map(prod, self.shapes(dense=dense).values()))
@@ -167,7 +167,7 @@ class ModuleNetwork:
             for name, buffer in buffers.items() if keep else ():
                 lane.buffers[name].copy_(buffer)
             gradients = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
-            receive({name: own for name, own in zip(leaves, gradients, strict=True) if own is not None})
+            receive({name: gradient for name, gradient in zip(leaves, gradients, strict=True) if gradient is not None})
 
         return loss.detach(), backward
 
@@ -196,8 +196,8 @@ class ModuleNetwork:
                 if (branch := lane.branch_of(layer.name)) is not None:
                     parts = replace(lane, parameters=dict(parameters)).parts_of(layer.name, branch.coupling)
                     hook = partial(_with_all_parts, layer.spec, branch.coupling, parts)
-                    own = module.get_submodule(layer.name)
-                    until_called.enter_context(own.register_forward_hook(hook, with_kwargs=True))
+                    submodule = module.get_submodule(layer.name)
+                    until_called.enter_context(submodule.register_forward_hook(hook, with_kwargs=True))
             if seen is not None:
                 _watch(module, seen, until_called)
             if lane.dense and multiplied_in() == "bfloat16":
@@ -215,7 +215,7 @@ class ModuleNetwork:
     def _drawn(self, seed: int, *, dense: bool) -> Tensors:
         state = self.made(seed=seed, dense=dense).state_dict(keep_vars=True)
         fixed = {} if dense else self.fixed
-        return {name: own.detach() for name, own in state.items() if isinstance(own, Tensor)} | fixed
+        return {name: tensor.detach() for name, tensor in state.items() if isinstance(tensor, Tensor)} | fixed
 
     def trained(self, arrays: Mapping[str, np.ndarray], *, dense: bool) -> nn.Module:
         """The prior or its dense form with these numbers, for images from 0 to 1; `mean` and `std` are among them."""
@@ -285,7 +285,7 @@ def trained_module(operations: Iterable[Operation], numbers: Mapping[str, np.nda
     x: Any = fx.Proxy(graph.placeholder("images"))
     if "mean" in numbers:
         before = Standardise(numbers["mean"], numbers["std"], like=torch.tensor(numbers["head.bias"]))
-        parts |= {f"_before.{name}": own for name, own in before.named_buffers()}
+        parts |= {f"_before.{name}": buffer for name, buffer in before.named_buffers()}
         mean, std = (fx.Proxy(graph.get_attr(f"_before.{name}")) for name in ("mean", "std"))
         x = (x - mean) / std
     graph.output(run(operations, x.flatten(1)).node)
@@ -333,26 +333,26 @@ def _with_all_parts(
 def _watch(module: nn.Module, seen: list[tuple[str, Tensor]], hooks: ExitStack) -> None:
     """Note the result of each innermost module, by its name, until `hooks` is closed."""
 
-    def note(name: str, own: nn.Module, args: Any, result: Any) -> None:
+    def note(name: str, submodule: nn.Module, args: Any, result: Any) -> None:
         if isinstance(result, Tensor):
             seen.append((name, result))
 
-    for name, own in module.named_modules():
-        if not any(own.children()):
-            hooks.enter_context(own.register_forward_hook(partial(note, name)))
+    for name, submodule in module.named_modules():
+        if not any(submodule.children()):
+            hooks.enter_context(submodule.register_forward_hook(partial(note, name)))
 
 
 def _refuse_untrained(module: nn.Module, plan: Plan) -> None:
-    for found in plan.layers:
-        own = module.get_submodule(found.name)
-        if not found.name:
-            raise ModuleError(f"the model is a single {found.kind}", "put it into a torch.nn.Sequential")
+    for layer in plan.layers:
+        submodule = module.get_submodule(layer.name)
+        if not layer.name:
+            raise ModuleError(f"the model is a single {layer.kind}", "put it into a torch.nn.Sequential")
         for part in ("weight", "bias"):
-            if is_computed(own, part):
-                problem = f"the {part} of {found.name} is made of other parameters, which the trainer cannot mix"
-                raise ModuleError(problem, f"remove the parametrization, or leave it out: --densify '!{found.name}'")
-        if not isinstance(own, nn.AvgPool2d) and not own.weight.requires_grad:
-            raise ModuleError(f"{found.name} is not trained, so there is nothing to mix in", "leave it out")
+            if is_computed(submodule, part):
+                problem = f"the {part} of {layer.name} is made of other parameters, which the trainer cannot mix"
+                raise ModuleError(problem, f"remove the parametrization, or leave it out: --densify '!{layer.name}'")
+        if not isinstance(submodule, nn.AvgPool2d) and not submodule.weight.requires_grad:
+            raise ModuleError(f"{layer.name} is not trained, so there is nothing to mix in", "leave it out")
 
 
 def _without_numbers(module: nn.Module) -> nn.Module:
@@ -361,8 +361,8 @@ def _without_numbers(module: nn.Module) -> nn.Module:
     for parameter in module.parameters():
         empty = torch.empty_like(parameter, device="meta")
         memo[id(parameter)] = nn.Parameter(empty, requires_grad=parameter.requires_grad)
-    for own in module.modules():
-        for name, buffer in own._buffers.items():
-            if buffer is not None and name not in own._non_persistent_buffers_set:
+    for submodule in module.modules():
+        for name, buffer in submodule._buffers.items():
+            if buffer is not None and name not in submodule._non_persistent_buffers_set:
                 memo[id(buffer)] = torch.empty_like(buffer, device="meta")
     return copy.deepcopy(module, memo)

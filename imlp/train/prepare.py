@@ -49,9 +49,9 @@ def check_network(trainer: Trainer, progress: ProgressCallback = silent) -> str:
     config = trainer.config
     with trainer.backend.computing(**config.machine_settings):
         error = max(max(verify.layer_errors(spec, **options).values()) for spec in specs)
-        own: Any = trainer.network
-        if own.is_module:  # each layer of a PyTorch model against its matrix
-            error = max(error, own.largest_error())
+        network: Any = trainer.network
+        if network.is_module:  # each layer of a PyTorch model against its matrix
+            error = max(error, network.largest_error())
     if error > verify.TOLERANCE[dtype]:
         raise RunError(f"accel differs from the reference by {error:.1e} on this machine", f"see: {program()} verify")
     about = f"{len(specs)} layers, error at most {error:.0e}"

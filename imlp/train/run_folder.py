@@ -87,11 +87,11 @@ class RunFolder:
     def result_of(self, config: Config, data_digest: str) -> dict[str, Any] | None:
         """This run's result, if it finished on the same data."""
         try:
-            found = parse_json(read_bytes(self.result))
-            same = (found["identity"], found["data_digest"]) == (config.identity, data_digest)
+            result = parse_json(read_bytes(self.result))
+            same = (result["identity"], result["data_digest"]) == (config.identity, data_digest)
         except (OSError, ValueError, KeyError, TypeError):
             return None
-        return found if same and self.config.exists() else None
+        return result if same and self.config.exists() else None
 
     def needed_to_resume(self) -> list[str]:
         """The files that a worker has to fetch in order to resume the run elsewhere, as paths within the folder."""
@@ -171,12 +171,12 @@ class RunFolder:
 
         `partial` selects those that a process has left that was killed while it wrote, or (False) the others.
         """
-        found = []
+        paths = []
         for entry in entries:
             for path in _named(self.path, (entry.name,)):
                 is_folder = path.is_dir() and not path.is_symlink()
-                found += _named(path, entry.holds) if is_folder else [path]
-        return [path for path in found if partial in (None, path.suffix == ".part")]
+                paths += _named(path, entry.holds) if is_folder else [path]
+        return [path for path in paths if partial in (None, path.suffix == ".part")]
 
     def refuse_links(self) -> None:
         """Refuse a folder, perhaps somebody else's, whose files are links: what is written goes nowhere else."""
@@ -193,10 +193,10 @@ class RunFolder:
 
     def begin(self, config: Config, environment: Mapping[str, Any]) -> None:
         """Write what says which run this is."""
-        if config.source is not None and (found := named_before(config.network, config.source)).in_file:
-            _write_copy(self.path / NETWORK, found.text)
+        if config.source is not None and (outside := named_before(config.network, config.source)).in_file:
+            _write_copy(self.path / NETWORK, outside.text)
         rules = [lane.rule.outside for lane in config.lanes]
-        texts = dict.fromkeys(found.text for found in rules if found is not None and found.in_file)
+        texts = dict.fromkeys(outside.text for outside in rules if outside is not None and outside.in_file)
         for n, text in enumerate(texts, start=1):
             _write_copy(self.path / f"{COUPLING}{n if n > 1 else ''}.py", text)
         self.write_config(config)

@@ -118,14 +118,14 @@ class ForeignError(RunError):
 
 def find_runs(folders: Iterable[Path], warn: Callable[[str], None] | None = None) -> list[Run]:
     """Every run in the folders and below them, each once; given `warn`, files of others are named to it and skipped."""
-    found: dict[Path, None] = {}
+    places: dict[Path, None] = {}
     for folder in map(check_path, folders):
         here = RunFolder.find(folder) if folder.is_dir() else []
         if not here:
             raise RunError(f"there is no run in {folder}", "name folders that train, sweep or reproduce have written")
-        found |= dict.fromkeys(path.resolve() for path in here)
+        places |= dict.fromkeys(path.resolve() for path in here)
     runs = []
-    for folder in found:
+    for folder in places:
         try:
             runs.append(read_run(folder))
         except ForeignError as error:
@@ -138,24 +138,24 @@ def find_runs(folders: Iterable[Path], warn: Callable[[str], None] | None = None
 def read_json(path: Path, wanted: Any, remedy: str = RUN_AGAIN) -> Any:
     """What a file holds, if that has the wanted shape; an error that names the file if not."""
     try:
-        found = parse_json(read_bytes(path))
-        conform(found, wanted)
+        record = parse_json(read_bytes(path))
+        conform(record, wanted)
     except (OSError, ValueError) as error:
         raise RunError(f"cannot read {shown(path)}: {reason(error)}", remedy) from error
-    return found
+    return record
 
 
 def _lines(path: Path, wanted: Any) -> list[dict[str, Any]]:
     """The same of a file with one value per line; none where there is no file."""
-    found, where = [], ""
+    rows, where = [], ""
     try:
         for n, line in enumerate(read_bytes(path).decode().splitlines() if path.exists() else (), start=1):
             where = f", line {n}"
-            found.append(parse_json(line))
-            conform(found[-1], wanted)
+            rows.append(parse_json(line))
+            conform(rows[-1], wanted)
     except (OSError, ValueError) as error:
         raise RunError(f"cannot read {shown(path)}{where}: {reason(error)}", RUN_AGAIN) from error
-    return found
+    return rows
 
 
 def conform(value: Any, wanted: Any, name: str = "") -> None:
@@ -178,11 +178,11 @@ def conform(value: Any, wanted: Any, name: str = "") -> None:
         raise ValueError(f"{name or 'what it holds'!r} cannot be {value!r:.40}")
     if isinstance(wanted, dict):
         for key, inner in wanted.items():
-            for own in value if key is ... else [key]:
-                path = f"{name}.{own}".lstrip(".")
-                if own not in value:
+            for field in value if key is ... else [key]:
+                path = f"{name}.{field}".lstrip(".")
+                if field not in value:
                     raise ValueError(f"{path!r} is missing")
-                conform(value[own], inner, path)
+                conform(value[field], inner, path)
     if isinstance(wanted, list):
         for n, item in enumerate(value):
             conform(item, wanted[0], f"{name}[{n}]")

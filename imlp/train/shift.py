@@ -41,8 +41,8 @@ def _of_model(images: PlacedImages, model: Model) -> dict[str, float]:
             _follow(model.network.operations(dense=model.dense), x, iter(results), seen)
         for layer, given, made in seen:
             if isinstance(layer.spec, Window):  # it slides over a picture
-                found = squares(layer.spec, given, made, partial(_layer, backend, model, layer, given, made))
-                sums[layer.name] = sums.get(layer.name, 0) + np.array(found)
+                measured = squares(layer.spec, given, made, partial(_layer, backend, model, layer, given, made))
+                sums[layer.name] = sums.get(layer.name, 0) + np.array(measured)
         for down, right in DIRECTIONS:
             draw = Draw(kind, full(-down), full(-right), full(height), full(width), full(False))
             moved = images.batch(images.test, rows, draw)

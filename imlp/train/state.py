@@ -66,8 +66,8 @@ class StateFactory:
 
     def _new_model(self, lanes: list[int] | None = None) -> Model:
         """The prior, or these lanes, as they begin."""
-        own = {} if lanes is None else {"lanes": len(lanes), "branches": self.lanes.branches_of(lanes)}
-        options = {"dense": lanes is not None, "seed": self.config.seed, **own, **self.place}
+        stack = {} if lanes is None else {"lanes": len(lanes), "branches": self.lanes.branches_of(lanes)}
+        options = {"dense": lanes is not None, "seed": self.config.seed, **stack, **self.place}
         return self.backend.init(self.network, **options)
 
     def wake(self, state: State) -> None:
@@ -77,7 +77,7 @@ class StateFactory:
             state.active = [*state.active, lane]
             rule, branches = self.config.lanes[lane].rule, self.lanes.branches_of(state.active)
             state.lanes = self.backend.relax(state.prior, state.lanes, branches, rule)
-            sums = [self.backend.to_numpy(own).reshape(-1) for own in (*state.losses[1:], state.losses[0])]
+            sums = [self.backend.to_numpy(part_sums).reshape(-1) for part_sums in (*state.losses[1:], state.losses[0])]
             state.losses[1:] = [self.backend.place(np.concatenate(sums), device=self.place["device"])]
 
     def reset_losses(self, state: State) -> None:
@@ -87,12 +87,12 @@ class StateFactory:
 
     def arrays(self, state: State, *, moments: bool) -> Arrays:
         """The numbers of the models for a checkpoint, not copied: there may be no room for that."""
-        found: Arrays = {}
+        saved: Arrays = {}
         for group, model in state.models:
             numbers = arrays_of(model, self.backend.to_numpy)
             left_out = () if moments else self._moments
-            found |= {f"{group}/{name}": numbers[name] for name in numbers if not name.startswith(left_out)}
-        return found
+            saved |= {f"{group}/{name}": numbers[name] for name in numbers if not name.startswith(left_out)}
+        return saved
 
     @property
     def _moments(self) -> tuple[str, ...]:
@@ -107,8 +107,8 @@ class StateFactory:
     def restored(self, arrays: Arrays, saved: dict[str, Any], where: object) -> State:
         """The state that a checkpoint holds. One without the optimizer's state can be read, but not trained further."""
         groups = {group: part(arrays, f"{group}/") for group in MODELS}
-        kept = any(name.startswith(self._moments) for own in groups.values() for name in own)
-        trained = any(own.get(STEP, 0) for own in groups.values())
+        kept = any(name.startswith(self._moments) for group in groups.values() for name in group)
+        trained = any(group.get(STEP, 0) for group in groups.values())
         if trained and not kept and saved["epoch"] < self.config.epochs and saved["active"]:
             problem = f"{where} ended after {saved['epoch']} epochs and kept its weights, not the optimizer's state"
             remedy = "train all epochs again, with --again; with --keep-moments more can be added later"
@@ -121,20 +121,20 @@ class StateFactory:
         self.reset_losses(state)
         fits = (lanes.lanes if lanes else 0) == len(state.active) and (prior is not None) == self.config.needs_prior
         try:
-            sums = [np.array(own, float) for own in saved["losses"]]
+            sums = [np.array(total, float) for total in saved["losses"]]
         except (TypeError, ValueError):
             sums = []
-        if not fits or [own.shape for own in sums] != [own.shape for own in state.losses]:  # checksums can be forged
+        if not fits or [s.shape for s in sums] != [s.shape for s in state.losses]:  # checksums can be forged
             raise RunError(f"the checkpoint of {where} is not of this run", "train it again: --again")
-        state.losses = [self.backend.place(own, device=self.place["device"]) for own in sums]
+        state.losses = [self.backend.place(total, device=self.place["device"]) for total in sums]
         return state
 
     def last_good_lane(self, lane: int, checkpoints: Iterable[tuple[Arrays, dict[str, Any]]]) -> Arrays:
         """The lane as the newest checkpoint has it in which all its numbers are finite; otherwise as it began."""
         for saved, state in checkpoints:
             if lane in state["active"]:
-                at, own = state["active"].index(lane), part(saved, "lanes/")
-                arrays = {name: array if array.ndim == 0 else array[at : at + 1] for name, array in own.items()}
+                at, stacked = state["active"].index(lane), part(saved, "lanes/")
+                arrays = {name: array if array.ndim == 0 else array[at : at + 1] for name, array in stacked.items()}
                 if all_finite(arrays):
                     return arrays
         return self.backend.export(self._new_model([lane]))

@@ -268,11 +268,11 @@ def shortfall(config: Config, wanted: Config) -> str:
         if config.epochs < wanted.epochs:
             return f"{config.epochs:,} of {wanted.epochs:,} epochs"
     for f in dataclasses.fields(Config):
-        own, other = getattr(config, f.name), getattr(wanted, f.name)
+        value, other = getattr(config, f.name), getattr(wanted, f.name)
         unsaid = f.name == "source" and not other  # a file that only names a network does not say what its text is
         counts = f.metadata["changes_result"] and f.name not in (*OPEN, *OF_THE_USER) and not unsaid
-        if counts and _closed(own) != _closed(other):
-            return f"{f.name.replace('_', ' ')} {shown_setting(own)} instead of {shown_setting(other)}"
+        if counts and _closed(value) != _closed(other):
+            return f"{f.name.replace('_', ' ')} {shown_setting(value)} instead of {shown_setting(other)}"
     return ""
 
 

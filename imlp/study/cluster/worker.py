@@ -54,7 +54,7 @@ def work(job: Job, data: Dataset, relay: Any) -> Outcome | None:
     if ray.get(relay.begun.remote(job.key, platform.node())):
         return None
     here = versions()
-    if wrong := [f"{name} {here[name]} instead of {own}" for name, own in job.versions.items() if here[name] != own]:
+    if wrong := [f"{name} {here[name]} instead of {n}" for name, n in job.versions.items() if here[name] != n]:
         raise RunError(f"{platform.node()} has {', '.join(wrong)}")  # the driver stops at once
     sys.argv = list(job.command)  # what env.json will name
 
@@ -167,14 +167,14 @@ def versions() -> dict[str, str]:
     >>> versions()["imlp"].startswith(imlp.__version__)
     True
     """
-    found = {"imlp": f"{imlp.__version__} (source {_digest(Path(imlp.__file__).parent)[:8]})"}
-    found["python"] = ".".join(platform.python_version_tuple()[:2])
+    here = {"imlp": f"{imlp.__version__} (source {_digest(Path(imlp.__file__).parent)[:8]})"}
+    here["python"] = ".".join(platform.python_version_tuple()[:2])
     for name in ("numpy", "torch"):
         try:
-            found[name] = version(name)
+            here[name] = version(name)
         except PackageNotFoundError:
-            found[name] = "none"
-    return found
+            here[name] = "none"
+    return here
 
 
 def _digest(home: Path) -> str:
