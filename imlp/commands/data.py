@@ -1,4 +1,4 @@
-"""`data`: list, fetch, check and preview data sets."""
+"""`data`: list, fetch and check data sets."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -7,11 +7,10 @@ import numpy as np
 import typer
 
 from imlp import data as datasets
-from imlp.commands.console import PICTURES, Force, check_suffix, print_facts, print_json, table, watched
 from imlp.commands.console import out as console
+from imlp.commands.console import print_facts, print_json, table, watched
 from imlp.data import Dataset, cifar, fetch, shapes, store
 from imlp.errors import DataError, ImlpError
-from imlp.files import check_new
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode="markdown")
 
@@ -37,47 +36,25 @@ def list_(
     test_size: Annotated[int | None, typer.Option(help="Number of test images.", show_default=False)] = None,
     seed: Seed = 0,
     labels: Annotated[Labels, typer.Option(help="CIFAR-100: 100 classes or 20 superclasses.")] = "fine",
-    preview: Annotated[
-        Path | None, typer.Option(help="Draw images with labels: .png, .svg or .pdf.", show_default=False)
-    ] = None,
-    augment: Annotated[
-        Literal["pad", "pad-mean", "resized", "none"], typer.Option(help="How the preview's images are augmented.")
-    ] = "none",
-    force: Force = False,
     json: Json = False,
 ) -> None:
     """Show which data sets there are, with their sizes, classes and places; with a name, show one in full.
 
     - `data list`: the known data sets
-    - `data list shapes --preview shapes.png`: a look at the embedded data set
-    - `data list cifar10 --preview crops.png --augment pad`: the images as training sees them
+    - `data list shapes`: the embedded data set
     """
-    check_suffix(preview, *PICTURES)
-    check_new(preview, force=force)
-    if name is None and preview is None:
+    if name is None:
         folder = store.data_root(root)
         entries = [_entry(name, folder) for name in datasets.NAMES]
         print_json(entries) if json else _print_list(entries, folder)
         return
-    name = name or "shapes"
     with watched(quiet=json) as progress:
         data = datasets.load_data_set(
             name, root=root, train_size=train_size, test_size=test_size, seed=seed, image=None, labels=labels,
             progress=progress,
         )  # fmt: skip
-        if preview is not None:
-            from imlp.data import preview as drawing  # matplotlib takes a second to import
-            from imlp.look import plot
-
-            progress("drawing", 0, None)
-            plot.save(drawing.figure(data, augment=augment, seed=seed), preview)
     facts = _facts(data)
-    if json:
-        print_json({**facts, "preview": preview and str(preview)})
-        return
-    _print_facts(facts)
-    if preview is not None:
-        console.print(f"drawn: {preview}", soft_wrap=True)
+    print_json(facts) if json else _print_facts(facts)
 
 
 @app.command("fetch")
