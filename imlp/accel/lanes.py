@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from imlp.accel.products import products_for
-from imlp.model import BUFFER, Model
+from imlp.model import Model
 
 ALIGNMENT = 64  # bytes: where MKL promises that its rounding does not depend on an operand's place
 
@@ -32,14 +32,7 @@ def aligned(stack: Tensor) -> Tensor:
 
 def one_by_one(model: Model) -> list[Model]:
     """Each lane as a separate model, which shares its numbers and the room for gradients; or the model itself."""
-    if model.lanes is None:
-        return [model]
-    groups = {"": model.parameters, BUFFER: model.buffers, **model.state}
-    unbound = {key: {name: stack.unbind() for name, stack in group.items()} for key, group in groups.items()}
-    return [
-        model.as_lane(lane, {key: {n: each[lane] for n, each in group.items()} for key, group in unbound.items()})
-        for lane in range(model.lanes)
-    ]
+    return [model.lane(index) for index in range(model.lanes or 1)]
 
 
 def joined(model: Model, each: list[Tensor]) -> Tensor:

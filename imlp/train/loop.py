@@ -27,7 +27,7 @@ from imlp.train.config import Config
 from imlp.train.images import PlacedImages, Score
 from imlp.train.lanes import LaneInterpolation, extends
 from imlp.train.run_folder import RunFolder, locked
-from imlp.train.state import MODELS, State, StateFactory, all_finite, part
+from imlp.train.state import MODELS, State, StateFactory
 
 QUICK = 1.0  # seconds: a checkpoint that takes less is written after every epoch,
 SAVING = 0.1  # one that takes more only as often as to take at most this share of the time
@@ -277,8 +277,7 @@ class Trainer:
             self._stop_lanes(not_finite(state.lanes), self.steps, f"its weights are not finite {when}")
 
     def _prior_failed(self, how: str) -> RunError:
-        good = any(all_finite(part(arrays, "prior/")) for arrays, _ in checkpoint.whole(self.files.checkpoint))
-        kept = "its last good state is in checkpoint/; " if good else ""
+        kept = "its last good state is in checkpoint/; " if self.files.checkpoints() else ""
         return RunError(f"the prior's {how}", f"{kept}try a smaller --lr")
 
     def _stop_lanes(self, layers: dict[int, str], step: int, how: str) -> None:
@@ -289,12 +288,8 @@ class Trainer:
         state = self.state
         for index, layer in layers.items():
             lane = state.active[index]
-            where = {"lane": lane, "epoch": state.epoch + 1, "step": step, "layer": layer}
-            good = self.states.last_good_lane(lane, checkpoint.whole(self.files.checkpoint))
-            kept_in = self.files.save_stopped_lane(lane, good, where)
-            state.stopped.append(where)
-            what = f"lane {lane} ({self.config.lanes[lane].title}) stopped: {how.format(layer)}"
-            self._tell("warned", f"{what}; its last good state is in {kept_in}/")
+            state.stopped.append({"lane": lane, "epoch": state.epoch + 1, "step": step, "layer": layer})
+            self._tell("warned", f"lane {lane} ({self.config.lanes[lane].title}) stopped: {how.format(layer)}")
         if layers:
             self._drop(list(layers))
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from filelock import FileLock, Timeout
 
 from imlp.errors import FileError, RunError
@@ -22,7 +21,7 @@ from imlp.train import checkpoint
 from imlp.train.config import Config, differences, read, recorded, to_toml
 
 CONFIG, ENVIRONMENT, METRICS, TIMES, RESULT = "config.toml", "env.json", "metrics.jsonl", "times.jsonl", "result.json"
-CHECKPOINT, STOPPED_LANE = "checkpoint", "stopped-lane"
+CHECKPOINT = "checkpoint"
 NETWORK = "network.py"  # the text of a network from outside the package; nobody runs it unless the user names it
 COUPLING = "coupling"  # .py: the same of a coupling; a second one is coupling2.py
 PICTURE, TENSORBOARD, LOG, LOCK = "run.png", "tensorboard", "error.log", ".lock"
@@ -44,7 +43,6 @@ class Entry:
 ENTRIES = (  # in the order in which they are deleted: whatever is left at any moment is a run, or nothing
     Entry(RESULT, archived=True),
     Entry(CHECKPOINT, (CHECKPOINTS,), needed=True),
-    Entry(f"{STOPPED_LANE}#", (CHECKPOINTS,), needed=True),
     Entry(ENVIRONMENT, needed=True, archived=True),
     Entry(METRICS, needed=True, archived=True),
     Entry(TIMES, needed=True, archived=True),
@@ -212,12 +210,6 @@ class RunFolder:
 
     def write_result(self, result: Mapping[str, Any]) -> None:
         write_json(self.result, result)
-
-    def save_stopped_lane(self, lane: int, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any]) -> str:
-        """Keep the last good state of a lane that has stopped; the name of the folder that it is in."""
-        name = f"{STOPPED_LANE}{lane}"
-        checkpoint.save(self.path / name, arrays, state)
-        return name
 
 
 def refuse_links(paths: Iterable[Path]) -> None:

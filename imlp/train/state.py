@@ -1,6 +1,6 @@
 """Where a run is: its models and what they have achieved, as the loop changes it and a checkpoint holds it."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -129,21 +129,7 @@ class StateFactory:
         state.losses = [self.backend.place(total, device=self.place["device"]) for total in sums]
         return state
 
-    def last_good_lane(self, lane: int, checkpoints: Iterable[tuple[Arrays, dict[str, Any]]]) -> Arrays:
-        """The lane as the newest checkpoint has it in which all its numbers are finite; otherwise as it began."""
-        for saved, state in checkpoints:
-            if lane in state["active"]:
-                at, stacked = state["active"].index(lane), part(saved, "lanes/")
-                arrays = {name: array if array.ndim == 0 else array[at : at + 1] for name, array in stacked.items()}
-                if all_finite(arrays):
-                    return arrays
-        return self.backend.export(self._new_model([lane]))
-
 
 def part(arrays: Arrays, prefix: str) -> Arrays:
     """The arrays whose names begin so, by the rest of their names."""
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-
-
-def all_finite(arrays: Arrays) -> bool:
-    return all(np.isfinite(array).all() for array in arrays.values())

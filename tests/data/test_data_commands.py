@@ -6,13 +6,12 @@ from pathlib import Path
 import cifar_files as files
 import numpy as np
 import pytest
-from PIL import Image
 from typer.testing import CliRunner, Result
 
 from imlp import data
 from imlp.cli import app
 from imlp.commands import console
-from imlp.data import cifar, preview, shapes
+from imlp.data import cifar, shapes
 
 SOME = ["--train-size", "60", "--test-size", "20"]
 
@@ -71,36 +70,6 @@ def test_list_of_one_set(tmp_path: Path) -> None:
     assert "60 for training" in shown
 
 
-@pytest.mark.parametrize("augment", ["none", "pad"])
-def test_preview(augment: str, tmp_path: Path) -> None:
-    picture = tmp_path / "shapes.png"
-    done = run("list", *SOME, "--root", tmp_path, "--preview", picture, "--augment", augment)
-    assert done.exit_code == 0, done.output
-    assert f"drawn: {picture}" in done.output
-    pixels = np.asarray(Image.open(picture).convert("RGB"))
-    assert pixels.shape[1] > 1200
-    assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 1000
-    assert "already exists" in run("list", *SOME, "--root", tmp_path, "--preview", picture).output
-
-
-def test_preview_shows_these_images_with_these_names(tmp_path: Path) -> None:
-    loaded = data.load_data_set("shapes", root=tmp_path, train_size=60, test_size=20)
-    axes = preview.figure(loaded).axes
-    assert len(axes) == 60
-    assert [one.get_title() for one in axes[:11]] == [*loaded.classes, ""]
-    for label in range(10):
-        first = loaded.x[np.flatnonzero(loaded.y == label)[0]].transpose(1, 2, 0) / 255
-        np.testing.assert_allclose(axes[label].images[0].get_array(), first, atol=1e-6)
-
-
-def test_preview_of_many_classes_names_every_image(tmp_path: Path) -> None:
-    layout = files.small(cifar.CIFAR100, 200)
-    loaded = cifar.dataset(layout, files.contents(layout))
-    assert [one.get_title() for one in preview.figure(loaded).axes] == [f"fine {i}" for i in range(100)]
-    augmented = preview.figure(loaded, augment="pad").axes
-    assert [bool(one.get_title()) for one in augmented] == [True] * 10 + [False] * 50
-
-
 def test_fetch_says_where_from_and_where_to(ten: cifar.Layout, tmp_path: Path) -> None:
     url = (tmp_path / "origin").as_uri()
     first = run("fetch", "cifar10", "--url", url, "--root", tmp_path / "root")
@@ -156,7 +125,6 @@ def test_verify_draws_shapes_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         (["fetch", "cifar10", "--url", "gopher://x"], "is not a URL that can be fetched"),
         (["list", "no/such/folder"], "no data set and no file or folder called 'no/such/folder'"),
         (["list", "cifar10"], "cifar10 is not in"),
-        (["list", "shapes", "--preview", "picture.bmp"], "does not end in a known type"),
         (["list", "shapes", "--train-size", "0"], "--train-size is 0"),
     ],
 )

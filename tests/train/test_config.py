@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+import tiny
 from typer.testing import CliRunner
 
 from imlp.cli import app
@@ -154,3 +155,32 @@ def test_a_file_that_is_not_there_or_not_toml_is_refused(tmp_path):
     (tmp_path / "c.toml").write_text("epochs = = 3")
     with pytest.raises(ConfigError, match="is not TOML"):
         read(tmp_path / "c.toml")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"lr": float("inf")},
+        {"eps": float("inf")},
+        {"lr": 10**400},
+        {"threads": 10**30},
+        {"epochs": 10**30},
+        {"batch": 10**30},
+        {"seed": 10**30},
+        {"options": {"interpolated": []}},
+        {"options": {"width": 10**9}},
+        {"data": "\udcff"},
+        {"lanes": [{"layers": ["conv1", "conv1"]}]},
+        {"lanes": [{"layers": [["conv1"]]}]},
+        {"lanes": [{"every": "9" * 5000}]},
+    ],
+    ids=str,
+)
+def test_settings_that_cannot_be(settings):
+    with pytest.raises(ConfigError):
+        tiny.config(**settings)
+
+
+def test_what_could_be_meant_is_taken():
+    assert Config(threads=64, seed=10**12, options={"interpolated": ["conv1"]}).threads == 64
+    assert Lane(every="00012").steps == 12

@@ -250,8 +250,6 @@ def test_a_loss_that_is_not_finite_stops_a_lane_and_not_the_others(tmp_path):
     )
     for key, array in tiny.weights(whole, 1).items():
         assert array.tobytes() == tiny.weights(broken, 1)[key].tobytes(), key
-    kept, _ = checkpoint.read(next((tmp_path / "broken" / "stopped-lane0").glob("*.safetensors")))
-    assert np.isfinite(kept["conv2.weight"]).all()
 
 
 def test_running_statistics_are_restored_when_a_step_is_refused(tmp_path):

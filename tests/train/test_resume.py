@@ -333,9 +333,6 @@ def test_a_loss_that_is_not_finite_stops_the_lane_and_not_the_run(backend, tmp_p
     assert trainer.state.active == [0, 2, 3]
     assert "lane 1 (I-MLP alpha 0.3, every 3 steps) stopped" in warnings.texts[0]
     assert "epoch 2, step 3, from conv2 on" in warnings.texts[0]
-    arrays, state = checkpoint.newest(tmp_path / "a" / "stopped-lane1", pytest.fail)
-    assert state["layer"] == "conv2"
-    assert all(np.isfinite(array).all() for array in arrays.values())
     result = json.loads((tmp_path / "a" / "result.json").read_text())
     assert [row["lane"] for row in result["models"]] == ["prior", 0, 2, 3]
     whole = [json.loads(line) for line in (tmp_path / "whole" / "metrics.jsonl").read_text().splitlines()]
@@ -370,7 +367,7 @@ def test_weights_that_the_last_step_of_an_epoch_broke_are_neither_saved_nor_repo
     warnings = tiny.Warnings()
     trainer = tiny.run(tmp_path, Poison(steps, 1, "conv2.weight"), warnings, backend=backend, lanes=tiny.MANY_LANES)
     assert trainer.state.stopped == [{"lane": 1, "epoch": steps // 4, "step": 4, "layer": "conv2"}]
-    assert f"stopped: its weights are not finite after epoch {steps // 4}, in conv2; its last good" in warnings.texts[0]
+    assert f"stopped: its weights are not finite after epoch {steps // 4}, in conv2" in warnings.texts[0]
     assert all_finite(tmp_path)
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [row["epoch"] for row in rows if row["lane"] == 1] == list(range(1, steps // 4))
@@ -409,18 +406,7 @@ def test_a_test_loss_that_is_not_finite_stops_the_lane(tmp_path):
     trainer = tiny.run(tmp_path, Grow(), warnings, lanes=tiny.lanes(0, 0.5, 1), epochs=1)
     assert trainer.state.stopped == [{"lane": 2, "epoch": 1, "step": 4, "layer": "the test loss"}]
     assert "NaN" not in (tmp_path / "metrics.jsonl").read_text()
-    assert "its test loss is not finite after epoch 1; its last good state is in stopped-lane2/" in warnings.texts[0]
-
-
-def test_a_damaged_checkpoint_does_not_keep_a_lane_from_being_stopped(tmp_path):
-    class Damage(Callback):
-        def epoch_ended(self, trainer: Trainer, rows, seconds) -> None:
-            for path in checkpoint.found(tmp_path / "checkpoint"):
-                path.write_bytes(b"damaged")
-
-    trainer = tiny.run(tmp_path, Poison(6, 1, "conv2.weight"), Damage(), tiny.Warnings(), lanes=tiny.MANY_LANES)
-    assert [stop["lane"] for stop in trainer.state.stopped] == [1]
-    assert all_finite(tmp_path / "stopped-lane1")
+    assert "its test loss is not finite after epoch 1" in warnings.texts[0]
 
 
 @pytest.mark.parametrize("settings", ["--lr 1e38 --epochs 1", "--lr 1e38 --epochs 3"])
@@ -442,9 +428,8 @@ def test_a_device_that_is_looked_at_now_and_then_saves_no_broken_lane(tmp_path, 
     monkeypatch.setattr(Trainer, "_check_finite", property(lambda trainer: False))
     trainer = tiny.run(tmp_path, Poison(6, 1, "conv2.weight"), tiny.Warnings(), lanes=tiny.MANY_LANES)
     assert [stop["lane"] for stop in trainer.state.stopped] == [1]
-    for folder in ("checkpoint", "stopped-lane1"):
-        for path in checkpoint.found(tmp_path / folder):
-            assert all(np.isfinite(array).all() for array in checkpoint.read(path)[0].values())
+    for path in checkpoint.found(tmp_path / "checkpoint"):
+        assert all(np.isfinite(array).all() for array in checkpoint.read(path)[0].values())
 
 
 def test_when_every_lane_has_stopped_the_prior_goes_on(tmp_path):

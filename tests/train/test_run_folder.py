@@ -23,23 +23,20 @@ def test_the_small_files_are_kept_with_the_results(folder):
 
 
 def test_a_worker_fetches_all_that_resuming_takes_and_no_result(folder):
-    stopped = "stopped-lane0/epoch00001-step000001.safetensors"
-    (folder / stopped).parent.mkdir()
-    for name in (stopped, "run.png", "checkpoint/.half.part"):
+    for name in ("run.png", "checkpoint/.half.part"):
         (folder / name).write_bytes(b"")
-    expected = ["checkpoint/epoch00001-step000000.safetensors", stopped, *SMALL]
+    expected = ["checkpoint/epoch00001-step000000.safetensors", *SMALL]
     assert sorted(RunFolder(folder).needed_to_resume()) == sorted(set(expected) - {"result.json"})
 
 
 OURS = [
     "checkpoint/epoch00009-step000001.safetensors", "checkpoint/.epoch00009-step000002.safetensors.77.part",
-    "stopped-lane12/epoch00001-step000001.safetensors",
     "tensorboard/events.out.tfevents.1.host.2.0", "run.png", "lane0.onnx", "lane10.safetensors", "prior.npz",
     "error.log", "network.py", ".config.toml.1.part", ".metrics.jsonl.part",
 ]  # fmt: skip
 THEIRS = [
     "notes.txt", "figures/one.png", "lane-notes.txt", "lane1.txt", "laneA.npz", "lanes.csv", "prior.bib", "prior.md",
-    ".x.part", ".notes.txt.1.part", "stopped-lane-notes/a.safetensors", "checkpoint/notes.txt", "run.png.txt",
+    ".x.part", ".notes.txt.1.part", "checkpoint/notes.txt", "run.png.txt",
     "checkpoint/best.safetensors", "checkpoint/.mine.part", "tensorboard/notes.txt",
 ]  # fmt: skip
 
@@ -48,7 +45,6 @@ def test_a_run_is_deleted_by_exact_names_and_nothing_beside_it(folder):
     for name in (*OURS, *THEIRS):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text("")
-    (folder / "stopped-lane3").mkdir()
     RunFolder(folder).delete_partial_files()
     files = {path.relative_to(folder).as_posix() for path in folder.rglob("*.part")}
     assert files == {name for name in THEIRS if name.endswith(".part")}
@@ -57,7 +53,6 @@ def test_a_run_is_deleted_by_exact_names_and_nothing_beside_it(folder):
     assert left == {name for name in THEIRS if name.startswith("checkpoint/")}
     RunFolder(folder).delete()
     assert {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} == {*THEIRS, ".lock"}
-    assert not any(path.name.startswith("stopped-lane") for path in folder.iterdir() if path.name[-1].isdigit())
 
 
 def test_what_only_looks_like_a_leftover_is_not_deleted_for_a_run(tmp_path):
@@ -70,7 +65,7 @@ def test_what_only_looks_like_a_leftover_is_not_deleted_for_a_run(tmp_path):
 def test_a_run_does_not_write_through_links(folder, tmp_path):
     RunFolder(folder).result.unlink()
     (tmp_path / "victims").mkdir()
-    for name in ("metrics.jsonl", "checkpoint/.epoch00003-step000000.safetensors.1.part", ".lock", "stopped-lane0"):
+    for name in ("metrics.jsonl", "checkpoint/.epoch00003-step000000.safetensors.1.part", ".lock"):
         victim = tmp_path / "victims" / Path(name).name
         victim.write_text("precious")
         (folder / name).unlink(missing_ok=True)
