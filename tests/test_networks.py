@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from small import SMALL
+from small_networks import SMALL
 
 from imlp import kinds, networks
 from imlp.errors import SpecError

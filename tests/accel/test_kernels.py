@@ -14,8 +14,8 @@ needs("accel")
 import torch  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).parent))
-import host  # noqa: E402
-from pins import Numbers, assert_same  # noqa: E402
+import kernels_on_cpu  # noqa: E402
+from verb_checks import Numbers, assert_same  # noqa: E402
 
 from imlp import accel, reference  # noqa: E402
 from imlp.accel import kernels  # noqa: E402
@@ -29,7 +29,7 @@ def check_on_host(library, spec: Spec, suffix: str = "f64") -> None:
     numbers = Numbers(spec)
     tolerance = {"f64": 1e-12, "f32": 2e-5}[suffix]
     for keep, alpha, mode in ((0.7, 0.3, "interpolate"), (0.0, 1.0, "interpolate"), (1.0, 0.3, "add")):
-        fast = host.interpolate(library, numbers.dense, spec, numbers.weight, keep, alpha, suffix)
+        fast = kernels_on_cpu.interpolate(library, numbers.dense, spec, numbers.weight, keep, alpha, suffix)
         slow = reference.interpolate(numbers.dense, spec, numbers.weight, alpha, add=mode == "add")
         np.testing.assert_allclose(fast, slow, rtol=0, atol=tolerance * max(1, np.abs(slow).max()))
 
@@ -37,10 +37,10 @@ def check_on_host(library, spec: Spec, suffix: str = "f64") -> None:
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
     needs("g++")
-    return host.compile_kernels(SOURCE, tmp_path_factory.mktemp("kernels"))
+    return kernels_on_cpu.compile_kernels(SOURCE, tmp_path_factory.mktemp("kernels"))
 
 
-@pytest.mark.parametrize("suffix", host.TYPES)
+@pytest.mark.parametrize("suffix", kernels_on_cpu.TYPES)
 @pytest.mark.parametrize("spec", SPECS, ids=str)
 def test_the_kernel_equals_the_reference(library, spec, suffix):
     check_on_host(library, spec, suffix)
@@ -60,7 +60,7 @@ def test_alpha_one_clears_what_is_not_finite(library):
     spec = SPECS[0]
     numbers = Numbers(spec)
     broken = np.full(spec.matrix_shape, np.nan)
-    fast = host.interpolate(library, broken, spec, numbers.weight, 0.0, 1.0, "f64")
+    fast = kernels_on_cpu.interpolate(library, broken, spec, numbers.weight, 0.0, 1.0, "f64")
     np.testing.assert_array_equal(fast, reference.matrix(spec, numbers.weight).toarray())
 
 
@@ -92,7 +92,7 @@ def test_a_broken_kernel_is_noticed(mutant, tmp_path):
     needs("g++")
     right, wrong = KERNEL_MUTANTS[mutant]
     assert SOURCE.count(right) == 1
-    library = host.compile_kernels(SOURCE.replace(right, wrong), tmp_path)
+    library = kernels_on_cpu.compile_kernels(SOURCE.replace(right, wrong), tmp_path)
 
     def survives(spec: Spec) -> bool:
         try:

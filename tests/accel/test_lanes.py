@@ -7,7 +7,7 @@ this file under several of them.
 import numpy as np
 import pytest
 from conftest import needs
-from small import SMALL
+from small_networks import SMALL
 
 needs("accel")
 

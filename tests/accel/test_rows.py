@@ -15,7 +15,7 @@ needs("accel")
 needs("cc")
 
 import torch  # noqa: E402
-from pins import DTYPES, Numbers, assert_same  # noqa: E402
+from verb_checks import DTYPES, Numbers, assert_same  # noqa: E402
 
 from imlp import accel, reference  # noqa: E402
 from imlp.accel import rows  # noqa: E402

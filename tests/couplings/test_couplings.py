@@ -10,7 +10,7 @@ import tiny
 from conftest import needs
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small import SMALL, batch
+from small_networks import SMALL, batch
 from strategies import SPECS, convs
 from typer.testing import CliRunner
 

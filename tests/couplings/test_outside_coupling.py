@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tiny
 from conftest import needs
-from small import SMALL, batch
+from small_networks import SMALL, batch
 from typer.testing import CliRunner
 
 import imlp

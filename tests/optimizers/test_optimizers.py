@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tiny
 from conftest import needs
-from small import SMALL, batch
+from small_networks import SMALL, batch
 
 import imlp
 from imlp import augment, reference

@@ -15,7 +15,7 @@ from imlp.spec.base import PARTS
 needs("accel")
 
 import torch  # noqa: E402
-from pins import DTYPES, Numbers, assert_same  # noqa: E402
+from verb_checks import DTYPES, Numbers, assert_same  # noqa: E402
 
 from imlp import accel  # noqa: E402
 from imlp.accel import meter  # noqa: E402

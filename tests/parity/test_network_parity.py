@@ -5,12 +5,12 @@ import pytest
 from conftest import needs
 from hypothesis import given
 from hypothesis import strategies as st
-from small import SMALL, batch
+from small_networks import SMALL, batch
 
 needs("accel")
 
 import torch  # noqa: E402
-from modules import Mixer, load, res_net, s_cnn, s_mlp  # noqa: E402
+from paper_networks import Mixer, load, res_net, s_cnn, s_mlp  # noqa: E402
 
 from imlp import accel, networks, reference  # noqa: E402
 from imlp.accel.adam import adam  # noqa: E402

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
+from broken_code import break_code
 from conftest import needs
-from small import SMALL, batch
+from small_networks import SMALL, batch
 
 needs("accel")
 
 import torch  # noqa: E402
-from test_mutants import break_code  # noqa: E402
 
 from imlp import accel, reference  # noqa: E402
 from imlp.accel import layers, operations  # noqa: E402

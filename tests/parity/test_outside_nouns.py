@@ -18,7 +18,7 @@ from imlp.spec.base import PARTS
 needs("accel")
 
 import torch  # noqa: E402
-from pins import (  # noqa: E402
+from verb_checks import (  # noqa: E402
     CHECKS,
     DTYPES,
     Numbers,

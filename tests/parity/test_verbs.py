@@ -11,7 +11,16 @@ from strategies import PAPER, SPECS, specs
 needs("accel")
 
 import torch  # noqa: E402
-from pins import CHECKS, DTYPES, Numbers, assert_same, check_apply, check_expand_bias, check_matrix, check_project  # noqa: E402
+from verb_checks import (  # noqa: E402
+    CHECKS,
+    DTYPES,
+    Numbers,
+    assert_same,
+    check_apply,
+    check_expand_bias,
+    check_matrix,
+    check_project,
+)
 
 import imlp  # noqa: E402
 from imlp import accel, reference  # noqa: E402

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from small import SMALL, batch
+from small_networks import SMALL, batch
 
 from imlp import init as initial
 from imlp import networks, reference

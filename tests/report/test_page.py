@@ -13,8 +13,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import tiny
-from material import HOSTILE, LANES, rows_of, run_searches, train_runs
 from PIL import Image
+from runs_to_report import HOSTILE, LANES, rows_of, run_searches, train_runs
 
 from imlp.paper.experiments import from_paper
 from imlp.report import figures, make

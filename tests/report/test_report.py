@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny
-from material import HOSTILE, LANES, Stop, rows_of, run_searches, train_runs
 from PIL import Image
+from runs_to_report import HOSTILE, LANES, Stop, rows_of, run_searches, train_runs
 from typer.testing import CliRunner
 
 from imlp.cli import app

@@ -10,7 +10,7 @@ import kill
 import pytest
 import tiny
 from conftest import needs
-from test_sweep import BASE, LANES, Watch, sweep
+from sweeps import BASE, LANES, Watch, sweep
 from typer.testing import CliRunner
 
 from imlp.cli import app

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import tiny
-from test_sweep import sweep
+from sweeps import sweep
 
 from imlp.errors import RunError
 from imlp.train import checkpoint

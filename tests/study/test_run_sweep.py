@@ -1,50 +1,24 @@
 """Sweeps: what is run, what is not run again, and the prior that is trained once."""
 
 import dataclasses
-from pathlib import Path
 
 import numpy as np
 import pytest
 import tiny
 from conftest import needs
+from sweeps import BASE, LANES, sweep
 
 import imlp.reference
 from imlp.couplings.schedule import alphas_of
 from imlp.errors import AlphaError, ImlpError, RunError
 from imlp.study import run_sweep
 from imlp.study.scores import arms_of
-from imlp.study.tasks import lanes_at_once, plan, run_here
-from imlp.study.watcher import Watcher
+from imlp.study.tasks import lanes_at_once, plan
 from imlp.train.config import Lane
 from imlp.train.lane import lanes_of
 from imlp.train.loop import Interrupted
 from imlp.train.run_folder import locked
 from imlp.train.run_reader import find_runs
-
-BASE = tiny.config()
-LANES = lanes_of("0,0.01,1", "epoch,3")
-
-
-class Watch(Watcher):
-    """Keeps the tasks and their outcomes."""
-
-    def __init__(self):
-        self.outcomes = []
-
-    def planned(self, tasks):
-        self.tasks = list(tasks)
-
-    def ended(self, outcome):
-        self.outcomes.append(outcome)
-
-
-def sweep(folder: Path, *, lanes=LANES, seeds=(0, 1), at_once=99, stop=10**9, base=BASE, data=None):
-    """`stop` ends it after so many steps."""
-    stopper = tiny.StopAt(stop)
-    tasks = [
-        dataclasses.replace(task, callbacks=(stopper,)) for task in plan(base, lanes, seeds, folder, at_once=at_once)
-    ]
-    return run_here(tasks, data or tiny.data(), Watch())
 
 
 @pytest.fixture
