@@ -54,7 +54,7 @@ class Section:
         return sorted({f"{size:,} images" for arm in self.arms if (size := arm.arm.config.train_size)})
 
 
-def in_order(
+def sections(
     arms: Sequence[ArmData], outcomes: Sequence[ExperimentOutcome], searches: Sequence[SearchData]
 ) -> list[Section]:
     """An arm is shown by the first experiment that names it; what is whole comes first."""
