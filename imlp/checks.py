@@ -1,6 +1,6 @@
 """Checks of arrays against specs that both backends make, in one place so that their messages agree.
 
-They look only at shapes and numbers, never at an array library.
+They import no array library but NumPy: a tensor is known by its methods.
 """
 
 from collections.abc import Sequence

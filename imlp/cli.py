@@ -44,8 +44,8 @@ def summary(name: str) -> str:
     """What the list says of a command: the first paragraph of its docstring, read from its file."""
     name = name.replace("-", "_")
     tree = ast.parse((Path(__file__).parent / "commands" / f"{name}.py").read_bytes())
-    found = next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name)
-    return " ".join((ast.get_docstring(found) or "").partition("\n\n")[0].split())
+    function = next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name)
+    return " ".join((ast.get_docstring(function) or "").partition("\n\n")[0].split())
 
 
 class Commands(TyperGroup):
@@ -67,13 +67,13 @@ class Commands(TyperGroup):
         return [*self.commands]
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        name, found, rest = super().resolve_command(ctx, args)
+        name, command, rest = super().resolve_command(ctx, args)
         if name:
-            found = load(name)
+            command = load(name)
         if not gc.isenabled():  # `run` has turned it off
             gc.freeze()
             gc.enable()
-        return name, found, rest
+        return name, command, rest
 
 
 @contextmanager
@@ -168,14 +168,14 @@ def run() -> None:
     try:
         app()
     except SystemExit as end:
-        _flush(said=bool(end.code))
+        _flush(error_shown=bool(end.code))
         raise
 
 
-def _flush(*, said: bool) -> None:
+def _flush(*, error_shown: bool) -> None:
     """Write what standard output still holds; Python itself would report a full disk with a traceback, even after us.
 
-    `said`: an error has been printed already.
+    `error_shown`: one has been printed already.
     """
     if sys.stdout is None:  # the shell has closed it
         return
@@ -183,6 +183,6 @@ def _flush(*, said: bool) -> None:
         sys.stdout.flush()
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # where Python may write the rest at exit
-        if not said:
+        if not error_shown:
             print(f"error: cannot write to standard output: {reason(error)}", file=sys.stderr)
             sys.exit(2)

@@ -30,7 +30,7 @@ MODELS = {  # by name: the experiment that has its number, and its lane; None: t
 EPOCHS = ("last epoch", "mean of the last five", "lowest loss")
 IMAGES, SHARE = 50_000, 0.9  # to train on; and of these at least, for a run to be a reading
 
-BESIDE = ["pair", "model", "last epoch", "mean of the last five", "at the lowest test loss", "highest", "the paper"]
+COLUMNS = ["pair", "model", "last epoch", "mean of the last five", "at the lowest test loss", "highest", "the paper"]
 
 Table = tuple[list[str], list[list[str]]]  # the names of its columns, and its rows
 
@@ -162,7 +162,7 @@ def beside_paper(arms: Sequence[Arm]) -> Table:
     It is read off the epochs in four ways: one epoch alone is noisy.
     """
     rows = [row for arm in arms if not differences(arm.config) for row in _rows_beside(arm)]
-    return BESIDE, rows
+    return COLUMNS, rows
 
 
 def _rows_beside(arm: Arm) -> list[list[str]]:

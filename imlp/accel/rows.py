@@ -52,8 +52,8 @@ def status() -> tuple[bool, str]:
     try:
         _library()
     except (OSError, subprocess.SubprocessError, FileError) as error:
-        said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
-        return False, f"{compiler} did not compile rows.c ({said[0] if said else type(error).__name__})"
+        lines = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
+        return False, f"{compiler} did not compile rows.c ({lines[0] if lines else type(error).__name__})"
     return True, f"{compiler} compiled rows.c"
 
 

@@ -1,6 +1,6 @@
 """A network with its numbers, and the checks that both backends make of what they are given.
 
-Like `imlp.checks`, this looks only at shapes and numbers, never at an array library.
+Like `imlp.checks`, this imports no array library but NumPy.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

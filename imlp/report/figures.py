@@ -222,7 +222,7 @@ def styles(models: Sequence[ModelData]) -> list[dict[str, Any]]:
 
     def setting(lane: Lane) -> tuple[bool, float, str]:
         alpha = constant_alpha(lane)
-        return (True, 0.0, lane.what) if alpha is None else (False, alpha, "")
+        return (True, 0.0, lane.short_title) if alpha is None else (False, alpha, "")
 
     lanes = [model.lane for model in models if model.lane is not None]
     settings = sorted(set(map(setting, lanes)))

@@ -128,7 +128,7 @@ def in_plain_words(arm: ArmData) -> str:
     """One run in a sentence or two: the network without structure, the one with most, and the prior."""
     last = {model.title: f"{model.epochs[-1].accuracy:.1f} %" for model in arm.models if model.epochs}
     lanes = [
-        (lane.title if lane.is_plain else lane.what, last[model.title])
+        (lane.title if lane.is_plain else lane.short_title, last[model.title])
         for model in arm.models
         if (lane := model.lane) is not None and model.epochs
     ]
@@ -153,8 +153,8 @@ def valley(arm: ArmData) -> str:
         return ""
     lane, least = min(below, key=lambda pair: pair[1])
     return (
-        f"{lane.what} gets less than the plain MLP, {least:.1f} % instead of {plain:.1f} %: a little structure is "
-        "worse than none. The paper's explanation is that the two networks head for different solutions and disturb "
+        f"{lane.short_title} gets less than the plain MLP, {least:.1f} % instead of {plain:.1f} %: a little structure "
+        "is worse than none. The paper's explanation is that the two networks head for different solutions and disturb "
         "each other in between: the MLP learns something at every step, and the pull undoes part of it."
     )
 

@@ -165,7 +165,7 @@ class Lane:
         if self.is_plain:
             return "S-MLP (alpha 0)"
         often = [f"every {self.every}" if self.every in ("epoch", "step") else f"every {self.every} steps"]
-        return ", ".join([self.what, *(often if self.is_mixed_repeatedly else []), *self.extras])
+        return ", ".join([self.short_title, *(often if self.is_mixed_repeatedly else []), *self.extras])
 
     @property
     def extras(self) -> list[str]:
@@ -179,7 +179,7 @@ class Lane:
         return [extra for extra in extras if extra] + (["with head"] if self.head else [])
 
     @property
-    def what(self) -> str:
+    def short_title(self) -> str:
         """Its coupling with the numbers that set it."""
         if not self.mixes:
             return self.rule.title

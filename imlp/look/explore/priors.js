@@ -1,6 +1,6 @@
 "use strict";
 // The maths of the page: specs, their matrices and the derivation of an entry, from the paper's formulas.
-// Nothing is drawn here. A test compares all of it with imlp.reference and imlp.explain.
+// Nothing is drawn here. A test compares all of it with imlp.reference and imlp.look.explain.
 
 class GeometryError extends Error {
   constructor(field, problem, remedy) {

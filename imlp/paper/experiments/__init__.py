@@ -138,8 +138,7 @@ class Experiment:
                 points += [PaperPoint(name, model, score.alpha, paper, paper_std)] if theirs else []
         deviations = [number.std for number in numbers if number.std is not None]
         assumed = max(deviations, default=self.assumed_std)  # where there are too few seeds for a spread
-        lacking = partial(self.shortfall, arms)
-        verdicts = judge(self.claims, arms, shortfall=lacking, assumed=assumed)
+        verdicts = judge(self.claims, arms, shortfall=partial(self.shortfall, arms), assumed=assumed)
         return ExperimentOutcome(
             name=self.name, title=self.title, asks=self.asks, budget=budget, command=command, lacking=far,
             arms=[ArmName(name, arm.key) for name, arm in arms.items()],
