@@ -20,12 +20,13 @@ from imlp.errors import ConfigError
 from imlp.files import parse_json
 from imlp.networks import NETWORKS
 from imlp.study.cluster import Cluster
-from imlp.train.config import Config, Lane, combined, read
+from imlp.train.config import RECIPES, Config, Lane, combined, read
 from imlp.train.loop import Interrupted
 from imlp.train.run_folder import RunFolder
 
 ENGINES = ("local", "ray")
-RECIPE_HELP = "Settings for training, from the package: paper, or bachmann (Scaling MLPs). Other options win over it."
+RECIPE_NAMES = ", ".join(sorted(path.stem for path in RECIPES.glob("*.toml")))
+RECIPE_HELP = f"Settings for training, from the package: {RECIPE_NAMES}. Other options win over it."
 
 
 _output, _engine = in_panel("Output"), partial(in_panel("Engine"), show_default=False)

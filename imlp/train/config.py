@@ -144,9 +144,6 @@ class Config:
             object.__setattr__(self, "source", None)
         elif self.source is None:  # named by the user, and not read from the folder of a run
             object.__setattr__(self, "source", imported(self.network).digest)
-        for name, value in (("epochs", 10), ("lr", 3e-4)) if self.data == "shapes" else (("epochs", 100), ("lr", 1e-4)):
-            value = OPTIMIZERS["sgd"].lr if name == "lr" and self.optimizer == "sgd" else value
-            object.__setattr__(self, name, value if getattr(self, name) is None else getattr(self, name))
         for name, (least, most) in LIMITS.items():
             value = getattr(self, name)
             if value is not None and not value >= least:
@@ -156,6 +153,10 @@ class Config:
         for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise ConfigError(f"{name} is {getattr(self, name)!r}", f"use {' or '.join(allowed)}")
+        usual = OPTIMIZERS[self.optimizer].lr
+        for name, value in (("epochs", 10), ("lr", 3e-4)) if self.data == "shapes" else (("epochs", 100), ("lr", 1e-4)):
+            value = usual if name == "lr" and usual != Optimizer.lr else value
+            object.__setattr__(self, name, value if getattr(self, name) is None else getattr(self, name))
         if self.products == "bfloat16" and (self.backend, self.dtype) != ("accel", "float32"):
             beside = "reference" if self.backend == "reference" else self.dtype
             raise ConfigError(f"products is bfloat16 with {beside}", "use it with the backend accel and dtype float32")

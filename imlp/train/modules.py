@@ -293,7 +293,7 @@ def trained_module(operations: Iterable[Operation], numbers: Mapping[str, np.nda
 
 
 def _with_numbers(part: nn.Module, name: str, numbers: Mapping[str, np.ndarray]) -> nn.Module:
-    part.load_state_dict({own: torch.tensor(numbers[f"{name}.{own}"]) for own in part.state_dict()}, assign=True)
+    part.load_state_dict({key: torch.tensor(numbers[f"{name}.{key}"]) for key in part.state_dict()}, assign=True)
     return part
 
 
