@@ -28,7 +28,8 @@ class Lane:
         None,
         "How far W moves towards the prior; may be repeated: 0.5, a list 0,0.01,1, a range 1e-4..1:9log (or :9lin), "
         "decay:0.5:2, end:0.5, once:10:1, list:0.5:0.4:0.3, rate:R for min(1, R x learning rate x steps in between), "
-        "NAME=... by layer; each may end with its cadence: 0.01@epoch. Default 0.5; of sweep 0,1e-4..1:9log.",
+        "NAME=... by layer; each may end with its cadence: 0.01@epoch. Default 0.5; of sweep 0,1e-4..1:9log. "
+        "train --alpha none trains the prior alone.",
     )
     every: str = setting(
         None,

@@ -64,9 +64,7 @@ def read_run(folder: Path) -> Run:
     except OutsideError as error:
         raise ForeignError(f"{files.config}: {error.problem}", error.remedy) from error
     except ImlpError as error:
-        path = str(files.config)
-        problem = error.problem if path in error.problem else f"{path} is not that of a run: {error.problem}"
-        raise ForeignError(problem, error.remedy) from error
+        raise ForeignError(f"{files.config} is not that of a run: {error.problem}", error.remedy) from error
     finished, numbers = files.result.exists(), range(len(config.lanes))
     model = {"lane": ("prior", *numbers), "test_accuracy": NUMBER}
     lane = {**model, "epoch": int, "bias": {...: METER}}

@@ -165,14 +165,15 @@ def read_experiment(name: str) -> Experiment:
     """An experiment by its name, or from a file of your own."""
     name = ALSO.get(name, name)
     path = Path(name) if name.endswith(".toml") else FOLDER / f"{known(name, names(), 'experiment')}.toml"
+    values = read(path)
     try:
-        made = typed(Experiment, read(path))
+        made = typed(Experiment, values)
         if made.name:
             raise ValueError("its name is that of its file; leave `name` out")
         experiment = dataclasses.replace(made, name=name, asks=" ".join(made.asks.split()))
         _check(experiment)
     except ImlpError as error:
-        raise ConfigError(f"{shown(path)}: {error.problem.removeprefix(f'{path}: ')}", error.remedy) from None
+        raise ConfigError(f"{shown(path)}: {error.problem}", error.remedy) from None
     except ValueError as error:
         raise ConfigError(f"{path} is not an experiment: {error}", f"see {FOLDER}") from error
     return experiment
