@@ -36,10 +36,10 @@ from torch import Tensor, nn
 from imlp import accel, networks
 from imlp.accel import layer_verbs
 from imlp.accel.adam import adam
-from imlp.accel.lanes import one_by_one
 from imlp.accel.layers import product
 from imlp.accel.network import _loss_and_backward
 from imlp.accel.precision import computing
+from imlp.accel.stack import one_by_one
 from imlp.couplings import Move, Moves, coupling
 from imlp.model import Model
 from imlp.model.mixing import move_lane, prepare

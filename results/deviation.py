@@ -17,7 +17,7 @@ import numpy as np
 
 from imlp.init import network_parameters
 from imlp.train.export import open_weights, prior_matrix
-from imlp.train.lanes import LaneInterpolation
+from imlp.train.moves import LaneInterpolation
 from imlp.train.run_folder import RunFolder
 from imlp.train.run_reader import Run, find_runs
 

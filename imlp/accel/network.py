@@ -16,9 +16,9 @@ from imlp.accel import layer_verbs
 from imlp.accel import layers as ops
 from imlp.accel.adam import adam
 from imlp.accel.gradients import clipped
-from imlp.accel.lanes import joined, laid_out, one_by_one
 from imlp.accel.operations import Pass, Receive, Seen, run
 from imlp.accel.sgd import sgd
+from imlp.accel.stack import joined, laid_out, one_by_one
 from imlp.accel.verbs import check_tensor, to_numpy
 from imlp.couplings import RELAX, AnyCoupling, Branch, Moves, Replacing
 from imlp.errors import ArrayError, BackendError

@@ -25,7 +25,7 @@ from imlp.train import checkpoint, metrics
 from imlp.train.callbacks import Callback, Row
 from imlp.train.config import Config
 from imlp.train.images import PlacedImages, Score
-from imlp.train.lanes import LaneInterpolation, extends
+from imlp.train.moves import LaneInterpolation, extends
 from imlp.train.run_folder import RunFolder, locked
 from imlp.train.state import MODELS, State, StateFactory
 

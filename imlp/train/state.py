@@ -11,7 +11,7 @@ from imlp.model import STATE, STEP, Model, arrays_of
 from imlp.networks import Network
 from imlp.train.callbacks import Row
 from imlp.train.config import Config
-from imlp.train.lanes import LaneInterpolation
+from imlp.train.moves import LaneInterpolation
 
 MODELS = ("prior", "lanes")  # what the models of a state are called in a checkpoint
 SAVED = ("active", "epoch", "step", "rows", "stopped", "times")  # of a State, beside its models and losses

@@ -100,7 +100,7 @@ def test_steps_of_algorithm_1_agree_on_a_larger_mixer():
 
 @EVERY
 def test_a_lane_of_a_stack_is_the_lane_trained_alone(network):
-    """On every network, to 1e-12; `tests/accel/test_lanes.py` compares the bits."""
+    """On every network, to 1e-12; `tests/accel/test_stack.py` compares the bits."""
     batches = [torch_batch(network, 8, seed) for seed in range(10)]
     prior = accel.init(network, dense=False, seed=0, dtype="float64")
     stack = accel.init(network, dense=True, seed=0, lanes=3, dtype="float64")

@@ -13,9 +13,9 @@ def laid_out(model: Model) -> Model:
     """Weights and states of convolutions that run as products, stored in the layout those need; every lane aligned."""
     for layer in () if model.dense or model.network.is_module else model.network.layers:
         name = f"{layer.name}.weight"
-        if name in model.parameters and (found := products_for(layer.spec, model.parameters[name].device)):
+        if name in model.parameters and (products := products_for(layer.spec, model.parameters[name].device)):
             for group in (model.parameters, *model.state.values()):
-                group[name] = found.stored(group[name])
+                group[name] = products.stored(group[name])
     if model.lanes is not None:
         model.parameters = {name: aligned(stack) for name, stack in model.parameters.items()}
     return model
