@@ -13,7 +13,7 @@ from imlp.nn.choice import Layers, RefusedError, without
 from imlp.nn.convnd import ConvNd
 from imlp.nn.dense import Dense
 from imlp.nn.find import Plan, a_parameter, example, find
-from imlp.nn.geometry import KINDS, plain_class
+from imlp.nn.geometry import LAYER_CLASSES, plain_class
 from imlp.nn.pairs import prior_numbers
 from imlp.nn.table import Table
 from imlp.nn.watch import copied
@@ -90,7 +90,7 @@ def matrix(layer: nn.Module, input_shape: Shape | Tensor, *, layout: Literal["de
     torch.Size([2, 3])
     """
     if plain_class(layer) is None:
-        names = ", ".join(kind.__name__ for kind in KINDS)
+        names = ", ".join(kind.__name__ for kind in LAYER_CLASSES)
         raise ModuleError(f"{type(layer).__name__} is no layer with a matrix", f"give one of {names}")
     (found,) = find(layer, input_shape, "").layers
     weight, _ = prior_numbers(layer, found.spec, like=a_parameter(layer))

@@ -21,7 +21,7 @@ from torch.nn.utils.weight_norm import WeightNorm
 from imlp.errors import OUTSIDERS, ImlpError, ModuleError, in_a_line, known
 from imlp.machine import free_memory
 from imlp.nn.choice import Layers, Refused, RefusedError, choose, listed, refusal
-from imlp.nn.geometry import CONVOLUTIONS, KINDS, plain_class, spec_of
+from imlp.nn.geometry import CONVOLUTIONS, LAYER_CLASSES, plain_class, spec_of
 from imlp.nn.watch import Calls, Watch, copied, undisturbed
 from imlp.nn.weights import current, tie_of, ties
 from imlp.spec import Shape, Spec
@@ -86,7 +86,7 @@ def find(
     if skip is not None:
         known(skip, ("refused",), "skip", ModuleError)
     _refuse_what_cannot_run(module)
-    candidates: dict[str, nn.Module] = {name: m for name, m in module.named_modules() if isinstance(m, KINDS)}
+    candidates: dict[str, nn.Module] = {name: m for name, m in module.named_modules() if isinstance(m, LAYER_CLASSES)}
     batches = [example(module, input_shape, more) for more in (0, 1)]
     watches = _watched(module, batches)
     calls = watches[0].calls
@@ -128,7 +128,7 @@ def _watched(module: nn.Module, batches: list[Tensor]) -> list[Watch]:
 
 
 def _watch(module: nn.Module, batch: Tensor) -> Watch:
-    layers = {name: layer for name, layer in module.named_modules() if isinstance(layer, KINDS)}
+    layers = {name: layer for name, layer in module.named_modules() if isinstance(layer, LAYER_CLASSES)}
     with undisturbed(module), torch.no_grad(), Watch(layers) as watch:
         module(batch)
     return watch

@@ -20,7 +20,7 @@ from imlp.nn.watch import copied, tensors
 from imlp.spec import Conv, Shape, Shared, Spec
 
 CONVOLUTIONS = nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d
-KINDS = (*CONVOLUTIONS, nn.Linear, nn.AvgPool2d)
+LAYER_CLASSES = (*CONVOLUTIONS, nn.Linear, nn.AvgPool2d)
 _CONV = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
 _TRANSPOSED = ("input", "weight", "bias", "stride", "padding", "output_padding", "groups", "dilation")
 ARGUMENTS = {
@@ -76,7 +76,7 @@ class _Calls(TorchFunctionMode):
 
 
 def plain_class(layer: nn.Module) -> type[nn.Module] | None:
-    return next((kind for kind in KINDS if isinstance(layer, kind)), None)
+    return next((kind for kind in LAYER_CLASSES if isinstance(layer, kind)), None)
 
 
 def is_own_class(layer: nn.Module) -> bool:

@@ -40,12 +40,12 @@ def save(folder: Path, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any
             save_file(contiguous, partial, metadata={"state": text, "sha256": _digest(contiguous, text)})
         except SafetensorError as error:
             raise OSError(str(error)) from error
-    for old in found(folder)[keep:]:
+    for old in saved_files(folder)[keep:]:
         old.unlink(missing_ok=True)
     return path
 
 
-def found(folder: Path) -> list[Path]:
+def saved_files(folder: Path) -> list[Path]:
     """The checkpoints of a folder, the newest first."""
     files = (path for path in folder.glob("epoch*-step*.safetensors") if path.is_file())  # no pipe, no device
     numbered = [(int(match[1]), int(match[2]), path) for path in files if (match := NAME.fullmatch(path.name))]
@@ -55,14 +55,14 @@ def found(folder: Path) -> list[Path]:
 def newest(folder: Path, warn: Warn = lambda text: None) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
     """Arrays and state of the newest checkpoint that is whole, or None if there is none at all."""
     newest_whole = next(whole(folder, warn), None)
-    if newest_whole is None and found(folder):
+    if newest_whole is None and saved_files(folder):
         raise RunError(f"no checkpoint in {folder} is whole", "start the run again: with --again, or in another folder")
     return newest_whole
 
 
 def whole(folder: Path, warn: Warn = lambda text: None) -> Iterator[tuple[dict[str, np.ndarray], dict[str, Any]]]:
     """Arrays and state of each checkpoint that is not damaged, the newest first."""
-    for path in found(folder):
+    for path in saved_files(folder):
         try:
             yield read(path)
         except DAMAGED as error:

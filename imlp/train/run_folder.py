@@ -76,7 +76,7 @@ class RunFolder:
 
     def checkpoints(self) -> list[Path]:
         """The newest first."""
-        return checkpoint.found(self.checkpoint)
+        return checkpoint.saved_files(self.checkpoint)
 
     def read_config(self) -> Config:
         """The settings of the run; a `ConfigError` where the file is not that of one."""

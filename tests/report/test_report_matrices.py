@@ -71,7 +71,7 @@ def test_a_mixer_has_the_features_of_a_patch_as_its_corner(tmp_path):
 
 def test_a_damaged_checkpoint_is_passed_over(tmp_path):
     tiny.run(tmp_path / "run", lanes=tiny.lanes(0, 1), keep_moments=True)
-    newest, before = checkpoint.found(tmp_path / "run" / "checkpoint")
+    newest, before = checkpoint.saved_files(tmp_path / "run" / "checkpoint")
     newest.write_bytes(newest.read_bytes()[:100])
     assert found_in(tmp_path).where == "seed 0, after epoch 2"
     before.unlink()

@@ -198,7 +198,7 @@ def contents(folder: Path) -> dict[str, Any]:
     """Metrics, result and the arrays of the last checkpoint of each run."""
     found: dict[str, Any] = {}
     for run in sorted(folder.glob("seed*")):
-        arrays, _ = checkpoint.read(checkpoint.found(run / "checkpoint")[0])
+        arrays, _ = checkpoint.read(checkpoint.saved_files(run / "checkpoint")[0])
         found[run.name] = {name: (run / name).read_text() for name in ("metrics.jsonl", "result.json")}
         found[run.name] |= {name: array.tobytes() for name, array in arrays.items()}
     return found

@@ -43,7 +43,7 @@ def test_settings_of_the_machine_may_change(stopped):
 
 def forget(folder: Path) -> None:
     """Make checkpoints that do not say which run they are of."""
-    for path in checkpoint.found(folder / "checkpoint"):
+    for path in checkpoint.saved_files(folder / "checkpoint"):
         arrays, state = checkpoint.read(path)
         assert state.pop("run")["config"]["lr"] == 0.003
         path.unlink()

@@ -168,7 +168,7 @@ def test_kill_9_and_the_same_bits_in_the_end(tmp_path):
 
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     process = subprocess.Popen([sys.executable, "cli.py", *command(broken)], cwd=ROOT, stdout=subprocess.DEVNULL)
-    while not checkpoint.found(broken / "checkpoint"):
+    while not checkpoint.saved_files(broken / "checkpoint"):
         assert process.poll() is None
         time.sleep(0.002)
     process.kill()

@@ -70,15 +70,15 @@ def test_other_data_are_refused(tmp_path):
 
 def test_the_last_two_checkpoints_are_kept(tmp_path):
     tiny.run(tmp_path, lanes=tiny.MANY_LANES, keep_moments=True)
-    names = [path.name for path in checkpoint.found(tmp_path / "checkpoint")]
+    names = [path.name for path in checkpoint.saved_files(tmp_path / "checkpoint")]
     assert names == ["epoch00003-step000000.safetensors", "epoch00002-step000000.safetensors"]
 
 
 def test_of_a_run_that_has_ended_the_weights_are_kept(tmp_path):
     tiny.run(tmp_path / "weights", lanes=tiny.MANY_LANES)
     tiny.run(tmp_path / "whole", lanes=tiny.MANY_LANES, keep_moments=True)
-    (last,) = checkpoint.found(tmp_path / "weights" / "checkpoint")
-    newest, before = checkpoint.found(tmp_path / "whole" / "checkpoint")
+    (last,) = checkpoint.saved_files(tmp_path / "weights" / "checkpoint")
+    newest, before = checkpoint.saved_files(tmp_path / "whole" / "checkpoint")
     kept, whole = load_file(last), load_file(newest)
     moments = {name for name in whole if "/optimizer.first." in name or "/optimizer.second." in name}
     assert kept.keys() == whole.keys() - moments
@@ -132,7 +132,7 @@ def test_the_newest_checkpoint_is_that_of_the_largest_number(tmp_path):
     arrays = {"x": np.zeros(2)}
     for epoch, step in ((99_999, 0), (100_000, 999_999), (100_000, 1_000_000)):
         checkpoint.save(tmp_path, arrays, {"epoch": epoch, "step": step})
-    names = [path.stem for path in checkpoint.found(tmp_path)]
+    names = [path.stem for path in checkpoint.saved_files(tmp_path)]
     assert names == ["epoch100000-step1000000", "epoch100000-step999999"]
     assert checkpoint.newest(tmp_path, pytest.fail)[1] == {"epoch": 100_000, "step": 1_000_000}
 
@@ -157,7 +157,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before_it(harm, tmp_path):
     tiny.run(tmp_path / "whole", lanes=tiny.MANY_LANES)
     with pytest.raises(Interrupted):
         tiny.run(tmp_path / "a", tiny.StopAt(10), lanes=tiny.MANY_LANES)
-    newest = checkpoint.found(tmp_path / "a" / "checkpoint")[0]
+    newest = checkpoint.saved_files(tmp_path / "a" / "checkpoint")[0]
     newest.write_bytes(harm(newest.read_bytes()))
     warnings = tiny.Warnings()
     tiny.run(tmp_path / "a", warnings, lanes=tiny.MANY_LANES, resume=True)
@@ -169,7 +169,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before_it(harm, tmp_path):
 
 def test_when_no_checkpoint_is_whole_it_says_so(tmp_path):
     tiny.run(tmp_path, lanes=tiny.MANY_LANES)
-    for path in checkpoint.found(tmp_path / "checkpoint"):
+    for path in checkpoint.saved_files(tmp_path / "checkpoint"):
         path.write_bytes(b"")
     with pytest.raises(RunError, match=r"no checkpoint in .* is whole; start the run again: with --again"):
         tiny.run(tmp_path, lanes=tiny.MANY_LANES, resume=True)
@@ -186,7 +186,7 @@ def test_when_no_checkpoint_is_whole_it_says_so(tmp_path):
 def test_a_state_forged_under_a_valid_checksum_is_refused(forged, tmp_path):
     with pytest.raises(Interrupted):
         tiny.run(tmp_path, tiny.StopAt(3), lanes=tiny.lanes(0, 0.5))
-    (path,) = checkpoint.found(tmp_path / "checkpoint")
+    (path,) = checkpoint.saved_files(tmp_path / "checkpoint")
     arrays, state = checkpoint.read(path)
     checkpoint.save(path.parent, arrays, state | forged)
     with pytest.raises(RunError, match=r"is not of this run; train it again|no checkpoint in .* is whole"):
@@ -216,9 +216,9 @@ def test_kill_9_at_random_moments_and_the_same_bits_in_the_end(backend, kills, t
     subprocess.run(command(whole, data, *arguments), cwd=ROOT, check=True, capture_output=True)
     moments = random.Random(0)
     for _ in range(kills):
-        before = checkpoint.found(broken / "checkpoint")[:1]
+        before = checkpoint.saved_files(broken / "checkpoint")[:1]
         process = subprocess.Popen(command(broken, data, *arguments, "--resume"), cwd=ROOT, stdout=subprocess.DEVNULL)
-        while checkpoint.found(broken / "checkpoint")[:1] == before:
+        while checkpoint.saved_files(broken / "checkpoint")[:1] == before:
             assert process.poll() is None
             time.sleep(0.002)
         time.sleep(moments.uniform(0, 0.2))
@@ -428,7 +428,7 @@ def test_a_device_that_is_looked_at_now_and_then_saves_no_broken_lane(tmp_path, 
     monkeypatch.setattr(Trainer, "_check_finite", property(lambda trainer: False))
     trainer = tiny.run(tmp_path, Poison(6, 1, "conv2.weight"), tiny.Warnings(), lanes=tiny.MANY_LANES)
     assert [stop["lane"] for stop in trainer.state.stopped] == [1]
-    for path in checkpoint.found(tmp_path / "checkpoint"):
+    for path in checkpoint.saved_files(tmp_path / "checkpoint"):
         assert all(np.isfinite(array).all() for array in checkpoint.read(path)[0].values())
 
 
