@@ -12,6 +12,7 @@ import archive
 import figure2
 import figure3
 import typer
+import valley
 from results_page import FINDINGS, MARK, pages
 
 from imlp.commands.console import err, out, watched
@@ -36,7 +37,7 @@ def main(
     """Keep results on record: the small files of runs, and one page with what they show.
 
     The page opens with the findings of `findings.toml`, as long as the verdicts that they rest on stand; everything
-    else on it, with `figure2.png` and `figure3.png`, is computed from the files.
+    else on it, with `figure2.png`, `figure3.png` and `valley.png`, is computed from the files.
     """
     try:
         _check(folder) if check else _build(folder, collect, name)
@@ -66,6 +67,8 @@ def _build(folder: Path, collect: Path | None, name: str | None) -> None:
     for number, module in ((2, figure2), (3, figure3)):
         if (arm := module.best_arm(runs)) is not None:
             archive.write(folder, f"figure{number}", module.figure(arm))
+    if arms := valley.best_arms(run for record in records if record.name in valley.RECORDS for run in record.runs):
+        archive.write(folder, "valley", valley.figure(arms, valley.deviations(folder, arms)))
     for path, text in computed(folder, records).items():
         with write_whole(path) as file:
             file.write(text.encode())

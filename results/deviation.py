@@ -2,9 +2,9 @@
 
     python results/deviation.py RUN... > results/NAME/deviation.csv    # folders of finished runs with checkpoints
 
-For each lane that is mixed and each layer: the root mean square of the entries of W - W_P, and what Adam and the pull
-should leave standing. Nothing is fitted. The prediction goes from step to step, so learning rate and alpha may change,
-and it counts what is left of the initial weights.
+For each lane that is mixed and each layer: the root mean square of the entries of W - W_P, what Adam and the pull
+should leave standing, and the root mean square of the entries of W_P. Nothing is fitted. The prediction goes from step
+to step, so learning rate and alpha may change, and it counts what is left of the initial weights.
 """
 
 import csv
@@ -31,8 +31,8 @@ def predicted(steps: Iterable[tuple[float, float]], start: float, beta1: float) 
     return sqrt(square)
 
 
-def compared(run: Run) -> Iterator[tuple[str, str, float, float]]:
-    """Lane, layer, the deviation measured, and that predicted."""
+def compared(run: Run) -> Iterator[tuple[str, str, float, float, float]]:
+    """Lane, layer, the deviation measured, that predicted, and the size of W_P."""
     with open_weights(RunFolder(run.folder).checkpoints()[0], run.config) as saved:
         network, lanes, steps = saved.network, run.config.lanes, int(saved.file.get_tensor("lanes/optimizer.step"))
         rate = run.config.learning_rate(steps // saved.epoch)
@@ -44,14 +44,15 @@ def compared(run: Run) -> Iterator[tuple[str, str, float, float]]:
             for layer in map(network.layer, network.interpolated):
                 drawn = {part: small[f"{layer.name}.{part}"] for part in layer.spec.parameters}
                 start = own[f"{layer.name}.weight"] - prior_matrix(layer, drawn)
-                end = saved.of_lane(n, layer, slice(None)) - saved.of_prior(layer, slice(None))
+                W_P = saved.of_prior(layer, slice(None))
+                end = saved.of_lane(n, layer, slice(None)) - W_P
                 pairs = ((rate.at(s), pulls.get(layer.name, 0.0)) for s, pulls in enumerate(alphas))
-                first, last = (sqrt(np.square(D).mean()) for D in (start, end))
-                yield lanes[n].title, layer.name, last, predicted(pairs, first, run.config.beta1)
+                first, last, prior = (sqrt(np.square(D).mean()) for D in (start, end, W_P))
+                yield lanes[n].title, layer.name, last, predicted(pairs, first, run.config.beta1), prior
 
 
 if __name__ == "__main__":
     table = csv.writer(sys.stdout, lineterminator="\n")
-    table.writerow(["run", "lr", "model", "layer", "measured", "predicted"])
+    table.writerow(["run", "lr", "model", "layer", "measured", "predicted", "prior"])
     for run in (run for run in find_runs(map(Path, sys.argv[1:])) if run.result and run.config.optimizer != "sgd"):
         table.writerows([run.folder.name, run.config.lr, *row] for row in compared(run))
