@@ -76,7 +76,7 @@ def make(
     written += [table for search in searches for table in tables.of_search(search)]
     written += [tables.beside_paper(f"experiment{n}-beside-paper", one) for n, one in enumerate(outcomes, start=1)]
     by_name = {table.id: table for table in written}
-    sections = page.in_order(arms, outcomes, searches)
+    sections = page.sections(arms, outcomes, searches)
     name = " and ".join(folder.resolve().name for folder in folders)
     text = page.render(sections, arms, drawn, by_name, f"{name}: {counted(len(sections), 'set')} of runs", beside or {})
     return Report(text, {f"{id}-{kind}": figure for id, of in drawn.items() for kind, figure in of.items()}, by_name)

@@ -58,18 +58,18 @@ def sections(
     arms: Sequence[ArmData], outcomes: Sequence[ExperimentOutcome], searches: Sequence[SearchData]
 ) -> list[Section]:
     """An arm is shown by the first experiment that names it; what is whole comes first."""
-    in_order, left = [], {arm.arm.key: arm for arm in arms}
+    shown, left = [], {arm.arm.key: arm for arm in arms}
     for n, outcome in enumerate(outcomes, start=1):
         keys = {named.key: None for named in outcome.arms}
         elsewhere = [arm for arm in arms if arm.arm.key in keys and arm.arm.key not in left]
         parts = [left.pop(key) for key in keys if key in left]
-        in_order.append(Section(f"experiment{n}", outcome.title, parts, elsewhere, outcome.lacking, outcome=outcome))
+        shown.append(Section(f"experiment{n}", outcome.title, parts, elsewhere, outcome.lacking, outcome=outcome))
     for search in searches:
         about = "" if search.outcome.final is not None else "unfinished"
-        in_order.append(Section(search.id, search.name, [], search.arms, about, search=search))
+        shown.append(Section(search.id, search.name, [], search.arms, about, search=search))
     for arm in left.values():
-        in_order.append(Section(arm.id, arm.name, [arm], about="" if arm.is_finished else "unfinished"))
-    return sorted(in_order, key=lambda section: section.about != "")
+        shown.append(Section(arm.id, arm.name, [arm], about="" if arm.is_finished else "unfinished"))
+    return sorted(shown, key=lambda section: section.about != "")
 
 
 def render(
