@@ -152,9 +152,10 @@ def interpolate_bias(dense_bias: Tensor, spec: Spec, bias: Tensor | None, alpha:
     """
     alpha = check_bias_change(spec, dense_bias, alpha)
     check_weight(spec, bias, "bias", beside=dense_bias) if bias is not None else None
+    expanded = None if bias is None else expand_bias(spec, bias)  # before the change: it may be a part of `dense_bias`
     if not add:
         dense_bias.mul_(1 - alpha)
-    return dense_bias if bias is None else dense_bias.add_(expand_bias(spec, bias), alpha=alpha)
+    return dense_bias if expanded is None else dense_bias.add_(expanded, alpha=alpha)
 
 
 @torch.no_grad()
