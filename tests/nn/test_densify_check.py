@@ -102,6 +102,14 @@ def test_a_weight_that_is_read_elsewhere_is_refused(reader, init):
         imlp.nn.densify(Net(READ_ELSEWHERE[reader]), IMAGE, init=init)
 
 
+def test_a_weight_that_a_function_of_the_original_reads_is_refused():
+    """A copy shares functions: this one would read the prior's weight for ever, and not that of the dense layer."""
+    net = Net()
+    net.head.register_forward_hook(lambda m, x, y: y * net.conv.weight.mean())
+    with pytest.raises(ModuleError, match=r"conv has no dense form: its weight is read .*\(by mean\)"):
+        imlp.nn.densify(net, IMAGE)
+
+
 def test_to_ask_a_weight_for_its_type_is_fine():
     net = Net(lambda x, net: x.to(net.conv.weight.dtype).to(net.conv.weight.device))
     x = torch.randn(3, *IMAGE)
