@@ -353,6 +353,8 @@ def check_tensor(array: Any, what: str) -> None:
     if not isinstance(array, Tensor):
         kind = "None" if array is None else f"a {type(array).__name__}"
         raise ArrayError(f"{what} is {kind}, not a tensor", "give a torch.Tensor: torch.as_tensor makes one")
+    if hasattr(array, "full_tensor"):  # of FSDP
+        raise ArrayError(f"{what} is spread over processes", "use DistributedDataParallel, or pass its full_tensor()")
     if array.layout != torch.strided:
         raise ArrayError(f"{what} has the layout {array.layout}", "pass it as a dense tensor: .to_dense()")
 

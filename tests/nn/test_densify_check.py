@@ -13,7 +13,7 @@ from conftest import needs
 from torch import nn
 
 import imlp.nn
-from imlp.errors import ModuleError
+from imlp.errors import ArrayError, ModuleError
 from imlp.nn.check import check_same
 from imlp.nn.find import example
 
@@ -255,6 +255,10 @@ def test_modules_that_are_spread_over_processes_are_refused(tmp_path):
         for module in (*wrapped, nn.Sequential(wrapped[0]), sharded):
             with pytest.raises(ModuleError, match=r"is wrapped in .*; densify the module inside first, and wrap"):
                 imlp.nn.densify(module, IMAGE)
+        model = imlp.nn.densify(Net(), IMAGE)
+        fully_shard(model, mesh=torch.distributed.init_device_mesh("cpu", (1,)))
+        with pytest.raises(ArrayError, match="W is spread over processes; use DistributedDataParallel"):
+            imlp.nn.Interpolation(model, Net(), 0.5).step()
     finally:
         torch.distributed.destroy_process_group()
 
