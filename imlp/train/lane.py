@@ -196,7 +196,7 @@ def split_cadence(text: str) -> tuple[str, str | None]:
 
 def cadences_of(text: str) -> list[str]:
     """`epoch,step` as a list, each once."""
-    listed = [own.strip() for own in text.split(",")]
+    listed = [own.strip().lstrip("0") or own for own in text.split(",")]
     if len(set(listed)) < len(listed):
         raise ConfigError(f"every is {text!r:.80}", "name each cadence once")
     return listed
