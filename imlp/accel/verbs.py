@@ -152,9 +152,10 @@ def interpolate_bias(dense_bias: Tensor, spec: Spec, bias: Tensor | None, alpha:
     """
     alpha = check_bias_change(spec, dense_bias, alpha)
     check_weight(spec, bias, "bias", beside=dense_bias) if bias is not None else None
+    expanded = None if bias is None else expand_bias(spec, bias)  # before the change: it may be a part of `dense_bias`
     if not add:
         dense_bias.mul_(1 - alpha)
-    return dense_bias if bias is None else dense_bias.add_(expand_bias(spec, bias), alpha=alpha)
+    return dense_bias if expanded is None else dense_bias.add_(expanded, alpha=alpha)
 
 
 @torch.no_grad()
@@ -352,6 +353,8 @@ def check_tensor(array: Any, what: str) -> None:
     if not isinstance(array, Tensor):
         kind = "None" if array is None else f"a {type(array).__name__}"
         raise ArrayError(f"{what} is {kind}, not a tensor", "give a torch.Tensor: torch.as_tensor makes one")
+    if hasattr(array, "full_tensor"):  # of FSDP
+        raise ArrayError(f"{what} is spread over processes", "use DistributedDataParallel, or pass its full_tensor()")
     if array.layout != torch.strided:
         raise ArrayError(f"{what} has the layout {array.layout}", "pass it as a dense tensor: .to_dense()")
 

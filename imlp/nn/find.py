@@ -114,7 +114,8 @@ def find(
 def _watched(module: nn.Module, batches: list[Tensor]) -> list[Watch]:
     """A pass on each batch: without numbers, or where the module needs them with numbers, unless they are too many."""
     try:
-        return [_watch(copied(module, meta=True), torch.empty_like(batch, device="meta")) for batch in batches]
+        empty = [torch.empty_like(batch, device="meta") for batch in batches]
+        return [_watch(copied(module, meta=True), batch, module) for batch in empty]
     except OUTSIDERS as error:  # whatever the module's own code raises
         device, batch = a_parameter(module).device, batches[0]
         if device.type == "meta":
@@ -122,14 +123,18 @@ def _watched(module: nn.Module, batches: list[Tensor]) -> list[Watch]:
         if LARGEST_RESULT * batch.nbytes > free_memory(str(device)):
             raise cannot_take(batch, error, ", or a smaller one: this one is too large to try with numbers") from error
     try:
-        return [_watch(copied(module), filled(module, batch)) for batch in batches]
+        return [_watch(copied(module), filled(module, batch), module) for batch in batches]
     except OUTSIDERS as error:
         raise cannot_take(batch, error) from error
 
 
-def _watch(module: nn.Module, batch: Tensor) -> Watch:
-    layers = {name: layer for name, layer in module.named_modules() if isinstance(layer, LAYER_CLASSES)}
-    with undisturbed(module), torch.no_grad(), Watch(layers) as watch:
+def _watch(module: nn.Module, batch: Tensor, original: nn.Module) -> Watch:
+    """A pass of a copy; functions that it shares with the original may read the numbers of that one."""
+    layers, theirs = (
+        {name: layer for name, layer in each.named_modules() if isinstance(layer, LAYER_CLASSES)}
+        for each in (module, original)
+    )
+    with undisturbed(module), torch.no_grad(), Watch(layers, theirs) as watch:
         module(batch)
     return watch
 

@@ -46,9 +46,9 @@ Calls: TypeAlias = list[tuple[Shape, Shape]]  # input and output of each
 
 
 class Watch(TorchFunctionMode):
-    """Notes the calls of `layers` while the module runs, and the torch functions that read their numbers elsewhere."""
+    """Notes the calls of a copy's `layers`, and which torch functions read their numbers, or `theirs`, elsewhere."""
 
-    def __init__(self, layers: Mapping[str, nn.Module]):
+    def __init__(self, layers: Mapping[str, nn.Module], theirs: Mapping[str, nn.Module]):
         super().__init__()
         self.calls: dict[str, Calls] = {name: [] for name in layers}
         self.order: list[str] = []
@@ -56,6 +56,8 @@ class Watch(TorchFunctionMode):
         self.most_bytes = 0  # that a single operation reads and writes
         self._layers, self._running = layers, [""]
         self._owners: dict[int, tuple[Tensor, list[str]]] = {}
+        for name, own in theirs.items():
+            self._own(name, own)
 
     def __enter__(self) -> "Watch":
         self._hooks: list[Any] = []

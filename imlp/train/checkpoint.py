@@ -25,7 +25,7 @@ Warn = Callable[[str], None]
 
 KEPT = 2
 LARGEST = 2**31
-NAME = re.compile(r"epoch(\d+)-step(\d+)\.safetensors")
+NAME = re.compile(r"epoch(\d+)-step(\d+)\.safetensors", re.ASCII)
 DAMAGED = (OSError, SafetensorError, ValueError, LookupError, TypeError)  # what reading one raises then
 
 

@@ -197,7 +197,7 @@ def split_cadence(text: str) -> tuple[str, str | None]:
 
 def cadences_of(text: str) -> list[str]:
     """`epoch,step` as a list, each once."""
-    listed = [value.strip() for value in text.split(",")]
+    listed = [value.strip().lstrip("0") or value for value in text.split(",")]
     if len(set(listed)) < len(listed):
         raise ConfigError(f"every is {text!r:.80}", "name each cadence once")
     return listed

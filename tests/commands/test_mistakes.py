@@ -76,6 +76,7 @@ def trained(tmp_path_factory) -> Path:
         (["train", "--alpha", "1e-1_0,1"], "alpha is"),
         (["train", "--every", "step,step"], "name each cadence once"),
         (["sweep", "--alpha", "0.5", "--every", "step,step"], "name each cadence once"),
+        (["train", "--every", "03,3"], "name each cadence once"),
         (["train", "--options", "width=null"], "width is null"),
         (["train", "--device", "cpu:99"], "there is one cpu"),
         (["train", "--config", LONG], "File name too long"),

@@ -13,7 +13,7 @@ from conftest import needs
 from torch import nn
 
 import imlp.nn
-from imlp.errors import ModuleError
+from imlp.errors import ArrayError, ModuleError
 from imlp.nn.check import check_same
 from imlp.nn.find import example
 
@@ -100,6 +100,14 @@ READ_ELSEWHERE = {
 def test_a_weight_that_is_read_elsewhere_is_refused(reader, init):
     with pytest.raises(ModuleError, match=rf"conv has no dense form: its weight is read .*\(by {reader}\)"):
         imlp.nn.densify(Net(READ_ELSEWHERE[reader]), IMAGE, init=init)
+
+
+def test_a_weight_that_a_function_of_the_original_reads_is_refused():
+    """A copy shares functions: this one would read the prior's weight for ever, and not that of the dense layer."""
+    net = Net()
+    net.head.register_forward_hook(lambda m, x, y: y * net.conv.weight.mean())
+    with pytest.raises(ModuleError, match=r"conv has no dense form: its weight is read .*\(by mean\)"):
+        imlp.nn.densify(net, IMAGE)
 
 
 def test_to_ask_a_weight_for_its_type_is_fine():
@@ -247,6 +255,10 @@ def test_modules_that_are_spread_over_processes_are_refused(tmp_path):
         for module in (*wrapped, nn.Sequential(wrapped[0]), sharded):
             with pytest.raises(ModuleError, match=r"is wrapped in .*; densify the module inside first, and wrap"):
                 imlp.nn.densify(module, IMAGE)
+        model = imlp.nn.densify(Net(), IMAGE)
+        fully_shard(model, mesh=torch.distributed.init_device_mesh("cpu", (1,)))
+        with pytest.raises(ArrayError, match="W is spread over processes; use DistributedDataParallel"):
+            imlp.nn.Interpolation(model, Net(), 0.5).step()
     finally:
         torch.distributed.destroy_process_group()
 

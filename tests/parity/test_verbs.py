@@ -190,6 +190,12 @@ def test_bad_input_is_refused_and_leaves_w_untouched(dense, weight, alpha, messa
     assert torch.equal(dense, before)
 
 
+def test_a_bias_that_is_a_part_of_the_dense_one_counts_as_it_was():
+    dense = torch.arange(1.0, 1 + M_OUT)
+    expected = 0.5 * dense + 0.5 * accel.expand_bias(GOOD, dense[:4].clone())
+    assert torch.equal(accel.interpolate_bias(dense, GOOD, dense[:4], 0.5), expected)
+
+
 def test_lanes_that_share_memory_are_not_pulled():
     lanes, bias = torch.rand(M_OUT, M_IN).expand(2, -1, -1), torch.rand(1).expand(M_OUT)
     for pull, shared in ((accel.pull, lanes), (accel.pull_bias, bias)):

@@ -396,6 +396,7 @@ def test_nodes_with_other_versions_are_refused_by_name(nodes, sweep, tmp_path):
         (["--engine=slurm"], "engine is 'slurm'; use local or ray"),
         (["--address=auto"], "--address is for Ray; add --engine ray"),
         (["--engine=ray", "--address=ray://head:10001"], "run this on a machine of the cluster"),
+        (["--engine=ray", "--address=head:\N{ARABIC-INDIC DIGIT THREE}"], "use auto, or HOST:PORT"),
     ],
 )
 def test_what_cannot_be_is_refused(sweep, tmp_path, arguments, message):

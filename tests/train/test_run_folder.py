@@ -7,6 +7,7 @@ import pytest
 import tiny
 
 from imlp.errors import FileError, RunError
+from imlp.train import checkpoint
 from imlp.train.run_folder import RunFolder
 
 SMALL = ["config.toml", "env.json", "metrics.jsonl", "result.json", "times.jsonl"]
@@ -53,6 +54,11 @@ def test_a_run_is_deleted_by_exact_names_and_nothing_beside_it(folder):
     assert left == {name for name in THEIRS if name.startswith("checkpoint/")}
     RunFolder(folder).delete()
     assert {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} == {*THEIRS, ".lock"}
+
+
+def test_only_plain_digits_number_a_checkpoint(tmp_path):
+    (tmp_path / "epoch\N{ARABIC-INDIC DIGIT THREE}-step1.safetensors").write_text("mine")
+    assert checkpoint.found(tmp_path) == []
 
 
 def test_what_only_looks_like_a_leftover_is_not_deleted_for_a_run(tmp_path):

@@ -114,7 +114,7 @@ def _joined(address: str | None) -> Any:
 def _refuse_silence(address: str) -> None:
     """Ray itself would wait for minutes for a head that does not respond."""
     host, colon, port = address.rpartition(":")
-    if not colon or not port.isdecimal():
+    if not colon or not (port.isascii() and port.isdecimal()):
         raise ConfigError(f"address is {address!r}", "use auto, or HOST:PORT of the cluster's first machine")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
