@@ -24,10 +24,7 @@ _option = in_panel("This search")
 def search(
     over: Annotated[
         str,
-        _option(
-            "What to search: alpha, alpha-per-layer, schedule (constant, decay, end, once), or settings (of --coupling "
-            "relax, pathway and gate, which have no alpha)."
-        ),
+        _option("What to search: alpha, alpha-per-layer, or schedule (constant, decay, end, once)."),
     ] = "alpha",
     trials: Annotated[int, _option("How many lanes to try in all.")] = TRIALS,
     validation: Annotated[float, _option("The share of the training images to hold out and to judge by.")] = 0.1,
@@ -53,7 +50,6 @@ def search(
     - `search --trials 24`: one alpha for all layers: 0, or 1e-4 to 1
     - `search --over alpha-per-layer --every epoch,step`: one for each layer, after every epoch or after every step
     - `search --over schedule --data cifar10 --epochs 20 --seeds 3`: constant, decaying, at the end, or once
-    - `search --coupling relax --over settings --epochs 20`: after which epoch the convolution is best set free
     - `search --engine ray --address auto`: on all machines of a Ray cluster, several batches at a time (docs/scale.md)
     """
     lane = lane_settings(settings)

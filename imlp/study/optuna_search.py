@@ -33,7 +33,7 @@ from imlp.study.cluster import Cluster, connected
 from imlp.study.outcomes import Choice, Final, HeldOut, SearchOutcome, SeedScores, Trial
 from imlp.study.run_sweep import Runner
 from imlp.study.scores import arms_of
-from imlp.study.search_space import SETTINGS, Parameters, Space, check_trials, import_optuna
+from imlp.study.search_space import Parameters, Space, check_trials, import_optuna
 from imlp.study.tasks import Outcome, Task, lanes_at_once, plan
 from imlp.study.watcher import Watcher
 from imlp.train import prepare
@@ -155,16 +155,16 @@ class Search:
         import_optuna()
         machine.device(self.base.backend, self.base.device, self.base.dtype)  # before anything is written
         self.network = self.base.make_network(self.data.image, self.data.n_classes)
-        self.has_alpha = issubclass(class_of(self.common.get("coupling", "interpolate")), Mixing)
-        alpha = "1" if self.has_alpha else "0"
+        coupling = self.common.get("coupling", "interpolate")
+        if not issubclass(class_of(coupling), Mixing):
+            raise ConfigError(f"coupling is {coupling!r}, which has no alpha to search", "leave --coupling out")
         cadence: dict[str, Any] = {} if self.every in ("", "both") else {"every": self.every}
-        one: Lane = from_mapping(Lane, {"alpha": alpha, **cadence, **self.common})
+        one: Lane = from_mapping(Lane, {"alpha": "1", **cadence, **self.common})
         self.every = self.every or one.every
         layers = tuple(one.schedules(self.network)[0])
         self.space = Space(self.over, self.every, layers, self.base.epochs, self.common)
         if self.trials < (least := len(self.space.known)):
-            first = "alpha 0 and alpha 1" if self.has_alpha else "known settings"
-            raise ConfigError(f"--trials is {self.trials}", f"give at least {least}: {first} come first")
+            raise ConfigError(f"--trials is {self.trials}", f"give at least {least}: alpha 0 and alpha 1 come first")
         if self.at_once is not None and self.at_once < 1:
             raise ConfigError(f"--lanes-at-once is {self.at_once}", "give at least 1")
         self.split = self.data.hold_out(self.validation, seed=self.base.seed)
@@ -331,8 +331,7 @@ class Search:
         """Train the chosen lane and the known ones on all training images; only here the test images are used."""
         trials = {self._lane(trial.params): trial for trial in reversed(self._trials())}
         best = self._best()
-        plain = [] if self.has_alpha else [Lane(alpha="0")]  # the plain MLP, which is no trial then
-        lanes = [*dict.fromkeys(map(self._lane, [best.params, *self.space.known])), *plain]
+        lanes = [*dict.fromkeys(map(self._lane, [best.params, *self.space.known]))]
         seeds = range(self.base.seed, self.base.seed + self.seeds)
         most = self.at_once or lanes_at_once(self.base, self.data, len(lanes))
         tasks = plan(self.base, lanes, seeds, self.folder / "final", at_once=most)
@@ -352,8 +351,7 @@ class Search:
         """Write `search.json`, unless it says the same already."""
         best = self._best()
         lane = self._lane(best.params)
-        schedules = lane.schedules(self.network)[0] if self.has_alpha else {}
-        alpha = {layer: str(schedule) for layer, schedule in schedules.items()}
+        alpha = {layer: str(schedule) for layer, schedule in lane.schedules(self.network)[0].items()}
         outcome = SearchOutcome(
             over=self.over, every=self.every, network=self.base.network, data=self.data.name,
             epochs=self.base.epochs, seed=self.base.seed,
@@ -371,12 +369,9 @@ class Search:
 
     def _trial(self, trial: "optuna.trial.FrozenTrial") -> Trial:
         lane, values = self._lane(trial.params), trial.intermediate_values
-        if self.has_alpha:
-            parts = lane.knobs[0].schedules
-            kind = parts[0][1].kind
-            drawn = {name or "all layers": schedule.numbers[schedule.kind == "once"] for name, schedule in parts}
-        else:
-            kind, drawn = lane.coupling, {name: getattr(lane, name) for name in SETTINGS[lane.coupling]}
+        parts = lane.knobs[0].schedules
+        kind = parts[0][1].kind
+        drawn = {name or "all layers": schedule.numbers[schedule.kind == "once"] for name, schedule in parts}
         return Trial(
             trial.number, lane.title, _as_read(dataclasses.asdict(lane)), kind, drawn, trial.user_attrs["state"],
             trial.value, [values[epoch] for epoch in sorted(values)], trial.user_attrs["run"][:2],

@@ -99,7 +99,7 @@ class Trial:
     number: int
     title: str
     lane: dict[str, Any]  # all its settings
-    kind: str  # constant, decay, end or once; or the coupling
+    kind: str  # constant, decay, end or once
     alphas: dict[str, float]  # by layer, or `{"all layers": 0.5}`
     state: str  # complete; pruned: stopped early as one of the worse; stopped: its loss was not finite
     value: float | None  # the last of its values

@@ -7,11 +7,9 @@ from typing import Any, TypeAlias
 from imlp.errors import BackendError, ConfigError, install_hint
 from imlp.train.config import Lane, from_mapping
 
-OVER = ("alpha", "alpha-per-layer", "schedule", "settings")
-SETTINGS = {"relax": ["relax_after"], "pathway": ["decay_prior", "decay_rest"], "gate": ["gate"]}  # without an alpha
+OVER = ("alpha", "alpha-per-layer", "schedule")
 SCHEDULES = ("constant", "decay", "end", "once")
 LEAST, ZERO = 1e-4, 1e-5  # alpha is log-uniform from ZERO to 1, and what is drawn below LEAST means 0
-LEAST_DECAY, NO_DECAY = 1e-6, 1e-7  # the same for a weight decay
 MOST_TRIALS = 1_000_000
 
 Parameters: TypeAlias = dict[str, Any]
@@ -48,20 +46,9 @@ class Space:
             raise ConfigError(f"--over is {self.over!r}", f"use {' or '.join(OVER)}")
         if not self.layers:
             raise ConfigError("the network has no layers to mix", "choose one that has, for example cnn")
-        if self.over == "settings" and self.coupling not in SETTINGS:
-            problem = f"--over settings is for couplings without an alpha, not {self.coupling}"
-            raise ConfigError(problem, f"add --coupling {' or '.join(SETTINGS)}")
-        if self.over == "settings" and self.every != "epoch":
-            raise ConfigError(f"--every is {self.every}, but {self.coupling} mixes nothing", "leave --every out")
-        if self.over == "settings" and (fixed := set(self._names) & set(self.common)):
-            raise ConfigError(f"{', '.join(sorted(fixed))} is what is searched", "leave it out")
-        if self.over != "settings" and self.coupling in SETTINGS:
-            raise ConfigError(f"coupling is {self.coupling!r}, which has no alpha to search", "add --over settings")
 
     def lane(self, trial: Any) -> Lane:
         """The lane of an Optuna trial, or of anything that suggests values as one does."""
-        if self.over == "settings":
-            return self._lane(**{name: self._setting(trial, name) for name in self._names})
         kind = trial.suggest_categorical("kind", SCHEDULES) if self.over == "schedule" else "constant"
         drawn = {name: self._alpha(trial, name) for name in self._names}
         alpha = next(iter(drawn.values()))
@@ -82,43 +69,19 @@ class Space:
 
     @property
     def known(self) -> list[Parameters]:
-        """What is tried first: alpha 0, the plain MLP, and alpha 1, all of the prior, at each cadence.
-
-        Without an alpha: the earliest and the latest epoch, no decay and the published ones, or a gate half open.
-        """
-        if self.over == "settings":
-            first: dict[str, list[Parameters]] = {
-                "relax": [{"relax_after": epoch} for epoch in dict.fromkeys((1, self.epochs))],
-                "pathway": [dict.fromkeys(self._names, NO_DECAY), {"decay_prior": 1e-4, "decay_rest": 1e-2}],
-                "gate": [{"gate": 0.5}],
-            }
-            return first[self.coupling]
+        """What is tried first: alpha 0, the plain MLP, and alpha 1, all of the prior, at each cadence."""
         kind: Parameters = {"kind": "constant"} if self.over == "schedule" else {}
         full = kind | dict.fromkeys(self._names, 1.0)
         cadences = [{"every": "epoch"}, {"every": "step"}] if self.every == "both" else [{}]
         return [kind | dict.fromkeys(self._names, ZERO), *(full | cadence for cadence in cadences)]
 
     @property
-    def coupling(self) -> str:
-        return str(self.common.get("coupling", "interpolate"))
-
-    @property
     def _names(self) -> list[str]:
-        if self.over == "settings":
-            return SETTINGS[self.coupling]
         return [f"alpha {layer}" for layer in self.layers] if self.over == "alpha-per-layer" else ["alpha"]
 
     def _alpha(self, trial: Any, name: str) -> str:
         drawn = trial.suggest_float(name, ZERO, 1.0, log=True)
         return f"{drawn:.3g}" if drawn >= LEAST else "0"
-
-    def _setting(self, trial: Any, name: str) -> float:
-        if name == "relax_after":
-            return int(trial.suggest_int(name, 1, self.epochs))
-        if name == "gate":
-            return float(f"{trial.suggest_float(name, 0.01, 0.99):.3g}")
-        drawn = trial.suggest_float(name, NO_DECAY, 0.1, log=True)
-        return float(f"{drawn:.3g}") if drawn >= LEAST_DECAY else 0.0
 
     def _lane(self, **settings: Any) -> Lane:
         return from_mapping(Lane, {**settings, **self.common})
