@@ -33,10 +33,6 @@ def search(
         bool, _option("Stop lanes early that are below the median of earlier ones.", "--prune/--no-prune")
     ] = True,
     config: Annotated[Path | None, _option("Settings from a TOML file; options of the command line win.")] = None,
-    storage: Annotated[
-        str | None,
-        _option("A database for trials of several machines: sqlite:///FILE, postgresql://.... Default: in the folder."),
-    ] = None,
     *,
     study: Study,
     settings: dict[str, Any],
@@ -66,7 +62,7 @@ def search(
             return
         result = optuna_search.search(
             base, over, every=every, trials=trials, validation=validation, seeds=seeds, prune=prune, lane=lane,
-            storage=storage, watcher=board, **study.common,
+            watcher=board, **study.common,
         )  # fmt: skip
     if study.json:
         print_json(result.as_dict())

@@ -4,18 +4,15 @@ The accuracy that counts is that on images held out from the training set; the t
 when the lane that was chosen, alpha 0 and alpha 1 are trained once more on all training images. `search` does all of
 that, without a console.
 
-A batch is asked for as a whole and written to `batch.json` before it is trained, and its trials reach Optuna's storage
-only when they are finished. Whatever interrupts a search, the same batch is resumed, and the same trials come out.
+A batch is asked for as a whole and added to `batches.json` before it is trained, and its trials are read from its runs
+when all of them are finished. Whatever interrupts a search, the same batch is resumed, and the same trials come out.
 """
 
 import dataclasses
 import hashlib
 import json
-import platform
-import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -53,7 +50,7 @@ TOLD = 10  # trials to the end before anything is said of what matters
 TRIES = 20  # draws for a lane that has not been tried yet
 UNPRUNED = 5  # trials that run to the end before any is stopped early, and
 UNPRUNED_SHARE = 0.25  # the share of the epochs in which none is
-FILES = ("settings.json", "batch.json", "trials.journal", "search.json", "search.png")  # beside the runs
+FILES = ("settings.json", "batches.json", "search.json", "search.png")  # beside the runs
 ANOTHER_FOLDER = "choose another folder with --out"
 
 Batch: TypeAlias = dict[str, list[Parameters]]  # by the folder of the run
@@ -84,7 +81,6 @@ def search(
     lane: Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     lanes_at_once: int | None = None,
-    storage: str | None = None,
     data: Dataset | None = None,
     cluster: Cluster | None = None,
     check: bool = True,
@@ -110,7 +106,7 @@ def search(
     with connected(cluster, watcher):
         going = Search(
             base, data, Path(out) if out else None, over=over, every=cadence, common=dict(lane or {}), trials=trials,
-            validation=validation, seeds=seeds, at_once=lanes_at_once, prune=prune, storage=storage,
+            validation=validation, seeds=seeds, at_once=lanes_at_once, prune=prune,
             runs_at_once=cluster.runs(base) if cluster else 1,
         )  # fmt: skip
         runner = Runner(watcher, cluster, check)
@@ -149,7 +145,6 @@ class Search:
     at_once: int | None = None  # lanes in one run; None: AT_ONCE, or as many as memory allows
     runs_at_once: int = 1  # that are asked for together, to be run side by side
     prune: bool = True
-    storage: str | None = None  # None: a file in the folder
 
     def __post_init__(self) -> None:
         import_optuna()
@@ -174,51 +169,28 @@ class Search:
     def run(self, runner: RunTasks) -> SearchOutcome:
         """All trials, then the runs at the end; what `search.json` holds."""
         self._refuse_another()
-        if self.storage is not None:  # before the folder is made: it may be no storage at all
-            self._open()
         with locked(self.folder):
             refuse_links(self.folder / name for name in (*FILES, "final"))
             self._refuse_another()
-            self.study = self._open()
+            self.study = import_optuna().create_study(direction="maximize")
             if not (self.folder / "settings.json").exists():
                 write_json(self.folder / "settings.json", self._settings)
-            pending = self.folder / "batch.json"
-            while batch := read_json(pending, {}, ANOTHER_FOLDER) if pending.exists() else self._ask():
-                self._tell(batch, self._run(self._tasks(batch), self.split, runner))
-                if self._complete():
+            asked, told = self.folder / "batches.json", 0
+            batches = read_json(asked, [{...: [{}]}], ANOTHER_FOLDER) if asked.exists() else []
+            while told < len(batches) or self._ask(batches):
+                batch, told = batches[told], told + 1
+                tasks = self._tasks(batch)
+                is_new = not all(task.finished for task in tasks)
+                if is_new:
+                    self._run(tasks, self.split, runner)
+                self._tell(batch)
+                if is_new and self._complete():
                     self._save(None)
             return self._save(self._final(runner))
 
-    # Optuna's study: its trials are kept in a file in the folder, or in a database that several machines share
-
-    def _open(self) -> "optuna.Study":
-        optuna, storage = import_optuna(), self.storage
-        try:
-            if storage is None:
-                file = optuna.storages.journal.JournalFileBackend(str(self.folder / "trials.journal"))
-                storage = optuna.storages.JournalStorage(file)
-            name, options = f"imlp-{self._identity}", {"direction": "maximize", "load_if_exists": True}
-            return optuna.create_study(study_name=name, storage=storage, **options)
-        except Exception as error:  # of Optuna, of SQLAlchemy, or of a database's driver
-            remedy = "give --storage a URL like sqlite:///trials.db, or leave it out"
-            raise ConfigError(self._storage_problem(error), remedy) from error
-
-    @contextmanager
-    def _loss_explained(self) -> Iterator[None]:
-        """A file or a database that is lost on the way is an error with a remedy."""
-        try:
-            yield
-        except (OSError, import_optuna().exceptions.StorageInternalError) as error:
-            raise RunError(self._storage_problem(error), "fix that, then run the same command again") from error
-
-    def _storage_problem(self, error: Exception) -> str:
-        where = re.sub("//.*@", "//", self.storage or str(self.folder / "trials.journal"))  # without a password
-        return f"cannot keep the trials in {where}: {' '.join(str(error.__cause__ or error).split())}"
-
     def _trials(self) -> "list[optuna.trial.FrozenTrial]":
-        """All that are finished, on this machine and on others that share the storage."""
-        with self._loss_explained():
-            return self.study.get_trials()
+        """All that are finished."""
+        return self.study.get_trials()
 
     def _complete(self) -> "list[optuna.trial.FrozenTrial]":
         return [trial for trial in self._trials() if trial.user_attrs["state"] == "complete"]
@@ -244,13 +216,12 @@ class Search:
 
     # A batch: asked for, run, told
 
-    def _ask(self) -> Batch | None:
-        """A new batch, or None: there are enough trials, or no others to try. It depends on the seed and them alone."""
+    def _ask(self, batches: list[Batch]) -> bool:
+        """Add a new batch, which depends on the seed and the trials alone; False if there is nothing left to try."""
         optuna, trials = import_optuna(), self._trials()
         most = self.at_once or lanes_at_once(self.base, self.split, AT_ONCE)
         wanted = min(most * self.runs_at_once, self.trials - len(trials))
-        others = [] if self.storage is None else [*f"{platform.node()} {self.folder.resolve()}".encode()]
-        seed = int(np.random.default_rng([self.base.seed, len(trials), *others]).integers(2**31))
+        seed = int(np.random.default_rng([self.base.seed, len(trials)]).integers(2**31))
         sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=RANDOM, constant_liar=True)
         draft = optuna.create_study(direction="maximize", sampler=sampler)
         draft.add_trials(trials)
@@ -265,13 +236,12 @@ class Search:
                 candidates.setdefault(lane, trial.params)
             if len(candidates) == wanted:
                 break
-        if not candidates:
-            return None
-        drawn, first = [*candidates.values()], len([*self.folder.glob("batch-*")])
+        drawn, first = [*candidates.values()], sum(map(len, batches))
         pieces = (drawn[start : start + most] for start in range(0, len(drawn), most))
-        batch = {f"batch-{n:03d}": piece for n, piece in enumerate(pieces, start=first)}
-        write_json(self.folder / "batch.json", batch)
-        return batch
+        if candidates:
+            batches.append({f"batch-{n:03d}": piece for n, piece in enumerate(pieces, start=first)})
+            write_json(self.folder / "batches.json", batches)
+        return bool(candidates)
 
     def _lane(self, parameters: Parameters) -> Lane:
         return self.space.lane(import_optuna().trial.FixedTrial(parameters))
@@ -288,22 +258,17 @@ class Search:
             raise RunError(f"a run of the search has failed: {error}", "fix that, then run the command again")
         return outcomes
 
-    def _tell(self, batch: Batch, outcomes: list[Outcome]) -> None:
-        """Add the trials of a finished batch, each once even if this was interrupted; free the room of its weights."""
-        there = [trial.user_attrs["run"] for trial in self._trials()]
-        place = [] if self.storage is None else [platform.node(), str(self.folder.resolve())]
-        for outcome in outcomes:
-            folder, run = outcome.task.folder, read_run(outcome.task.folder)
-            stopped = outcome.result["stopped"] if outcome.result else ()
+    def _tell(self, batch: Batch) -> None:
+        """Add the trials of a batch that has been run, and free the room of its weights."""
+        for name, drawn in batch.items():
+            run = read_run(self.folder / name)
+            stopped = run.result["stopped"] if run.result else ()
             states = {stop["lane"]: stop.get("reason", "stopped") for stop in stopped}
-            for k, parameters in enumerate(batch[folder.name]):
-                attributes = {"run": [folder.name, k, *place], "state": states.get(k, "complete")}
-                attributes["prior"] = 100 * run.of("prior")[-1]["test_accuracy"] if run.of("prior") else None
-                if attributes["run"] not in there:
-                    with self._loss_explained():
-                        self.study.add_trial(self._finished(parameters, run.of(k), attributes))
-            RunFolder(folder).delete_checkpoints()
-        (self.folder / "batch.json").unlink()
+            prior = 100 * run.of("prior")[-1]["test_accuracy"] if run.of("prior") else None
+            for k, parameters in enumerate(drawn):
+                attributes = {"run": [name, k], "state": states.get(k, "complete"), "prior": prior}
+                self.study.add_trial(self._finished(parameters, run.of(k), attributes))
+            RunFolder(run.folder).delete_checkpoints()
 
     def _finished(self, parameters: Parameters, rows: list[Row], attributes: dict[str, Any]) -> Any:
         trials = import_optuna().trial
@@ -374,7 +339,7 @@ class Search:
         drawn = {name or "all layers": schedule.numbers[schedule.kind == "once"] for name, schedule in parts}
         return Trial(
             trial.number, lane.title, _as_read(dataclasses.asdict(lane)), kind, drawn, trial.user_attrs["state"],
-            trial.value, [values[epoch] for epoch in sorted(values)], trial.user_attrs["run"][:2],
+            trial.value, [values[epoch] for epoch in sorted(values)], trial.user_attrs["run"],
         )  # fmt: skip
 
     def _importances(self) -> dict[str, float]:
@@ -382,7 +347,7 @@ class Search:
         complete = self._complete()
         if len(complete) < TOLD or len({name for trial in complete for name in trial.params}) < 2:
             return {}
-        with warnings.catch_warnings(), self._loss_explained():
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of parameters that few trials have
             return dict(import_optuna().importance.get_param_importances(self.study))
 

@@ -132,38 +132,19 @@ def test_an_interrupted_search_goes_on_to_the_same_trials(steps, whole, tmp_path
     stop = tiny.StopAt(steps)
     with pytest.raises(Interrupted):
         search(tmp_path, runner=lambda tasks, data: here(tasks, data, stop))
-    pending = tmp_path / "batch.json"
-    before = json.loads(pending.read_text()) if pending.exists() else {}
-    assert bool(before) == (steps < 64)
+    before = json.loads((tmp_path / "batches.json").read_text())
+    pending = [name for batch in before for name in batch if not (tmp_path / name / "result.json").exists()]
+    assert bool(pending) == (steps < 64)
 
     def same(tasks, data):
-        if before and not ran:
-            assert [task.folder.name for task in tasks] == list(before)
+        if pending and not ran:
+            assert [task.folder.name for task in tasks] == pending
         ran.append(tasks)
         return here(tasks, data)
 
     ran = []
     assert search(tmp_path, runner=same) == whole[0]
-    assert not pending.exists()
-
-
-def test_a_batch_that_was_told_by_half_is_told_once(whole, tmp_path, monkeypatch):
-    import optuna
-
-    add, told = optuna.Study.add_trial, []
-
-    def breaks(study, trial):
-        if study.study_name.startswith("imlp-"):  # not one in memory
-            told.append(trial)
-        if len(told) == 10:
-            raise KeyboardInterrupt
-        add(study, trial)
-
-    monkeypatch.setattr(optuna.Study, "add_trial", breaks)
-    with pytest.raises(KeyboardInterrupt):
-        search(tmp_path)
-    monkeypatch.undo()
-    assert search(tmp_path) == whole[0]
+    assert json.loads((tmp_path / "batches.json").read_text())[: len(before)] == before
 
 
 def test_a_finished_search_trains_nothing_and_more_trials_are_added(whole, tmp_path):
@@ -194,15 +175,6 @@ def test_a_folder_with_another_search_is_refused(whole):
         search(whole[1], tiny.data(n=199))
 
 
-def test_several_machines_share_a_database(tmp_path):
-    url = f"sqlite:///{tmp_path / 'trials.db'}"
-    one = search(tmp_path / "one", trials=4, at_once=2, storage=url, epochs=1)
-    two = search(tmp_path / "two", trials=8, at_once=2, storage=url, epochs=1)
-    assert two["trials"][:4] == one["trials"]
-    assert len({trial["title"] for trial in two["trials"]}) == 8
-    assert sorted(path.name for path in (tmp_path / "two").glob("batch-*")) == ["batch-000", "batch-001"]
-
-
 def test_several_runs_can_be_asked_for_at_once(tmp_path):
     asked = []
 
@@ -213,21 +185,6 @@ def test_several_runs_can_be_asked_for_at_once(tmp_path):
     content = search(tmp_path, trials=7, at_once=2, runs_at_once=2, epochs=1, runner=runner)
     assert asked[:2] == [[2, 2], [2, 1]]
     assert [trial["run"] for trial in content["trials"]][3:6] == [["batch-001", 1], ["batch-002", 0], ["batch-002", 1]]
-
-
-@pytest.mark.parametrize("storage", [None, "sqlite:///trials.db"])
-def test_a_storage_that_is_lost_on_the_way_is_one_line(storage, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-    def harmful(tasks, data):
-        outcomes = here(tasks, data)
-        path = Path("run/trials.journal" if storage is None else "trials.db")
-        path.unlink()
-        path.mkdir()
-        return outcomes
-
-    with pytest.raises(RunError, match=r"cannot keep the trials in .*; fix that, then run the same command again"):
-        search(Path("run"), trials=2, epochs=1, storage=storage, runner=harmful)
 
 
 # Lanes that are taken out of a run
@@ -461,9 +418,6 @@ def test_a_signal_saves_and_says_how_to_go_on(bars):
         (["--layers", "conv9"], "conv9"),
         (["--alpha", "0.5"], "--alpha is for one lane"),
         (["--engine", "cloud"], "engine is 'cloud'; use local or ray"),
-        (["--storage", "nonsense"], "cannot keep the trials in nonsense: "),
-        (["--storage", "redis://me:secret@x"], "cannot keep the trials in redis://x: "),
-        (["--storage", "sqlite:////nowhere/at/all.db"], "cannot keep the trials in sqlite:////nowhere/at/all.db: "),
     ],
 )
 def test_bad_input_is_one_line(given, message, bars):
@@ -474,10 +428,7 @@ def test_bad_input_is_one_line(given, message, bars):
     assert result.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    "given",
-    [["--device", "nonsense"], ["--device", "cuda:99"], ["--storage", "nonsense"], ["--storage", "sqlite:////no/x"]],
-)
+@pytest.mark.parametrize("given", [["--device", "nonsense"], ["--device", "cuda:99"]])
 def test_what_is_refused_leaves_no_files(given, bars, tmp_path):
     before = sorted(tmp_path.rglob("*"))
     result = CliRunner().invoke(app, command(bars, *given))
@@ -492,8 +443,9 @@ def test_without_optuna_it_says_what_to_install(bars, monkeypatch):
     assert CliRunner().invoke(app, command(bars)).exit_code == 2
 
 
-def test_a_damaged_journal_is_one_line(tmp_path):
+@pytest.mark.parametrize("text", ["no list\nat all\n", '[{"batch-000": 5}]'])
+def test_damaged_batches_are_one_line(text, tmp_path):
     search(tmp_path, trials=2, epochs=1)
-    (tmp_path / "trials.journal").write_text("no journal\nat all\n")
-    with pytest.raises(ConfigError, match="cannot keep the trials in"):
+    (tmp_path / "batches.json").write_text(text)
+    with pytest.raises(RunError, match=r"cannot read .*batches\.json: .*; choose another folder with --out"):
         search(tmp_path, trials=2, epochs=1)
