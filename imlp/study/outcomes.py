@@ -106,10 +106,6 @@ class Trial:
     values: list[float]  # validation accuracy after each epoch
     run: list[str | int]  # folder and number of the lane
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.lane.get("every"), str):
-            raise ValueError("'trials.lane.every' is missing")
-
 
 @dataclass(frozen=True)
 class Choice:

@@ -147,12 +147,6 @@ def test_hostile_files_of_a_run(name, text, trained, tmp_path):
     refused(f"cannot read .*{name}", "plot", run_folder)
 
 
-def test_hostile_search_json(tmp_path):
-    for text in (NINES, DEEP):
-        (tmp_path / "search.json").write_text(text)
-        refused("cannot read .*search.json", "report", tmp_path, "--out", tmp_path / "report.html")
-
-
 def test_export_of_lanes_that_cannot_be(trained, tmp_path):
     refused("give a number from 0, or prior", "export", trained, "--lane", NINES)
     refused("has no trained lane 7", "export", trained, "--lane", "7")
