@@ -120,7 +120,7 @@ def test_links_in_a_loop(tmp_path):
     loop.symlink_to("loop")
     for arguments in (
         ["train", "--data", loop], ["train", "--out", loop], ["train", "--config", loop], ["report", loop],
-        ["plot", loop], ["export", loop], ["data", "fetch", "shapes", "--root", loop],
+        ["plot", loop], ["export", loop], ["data", "fetch", "cifar10", "--root", loop],
     ):  # fmt: skip
         refused("Too many levels of symbolic links", *arguments)
 
@@ -195,9 +195,9 @@ def test_a_page_goes_where_the_link_leads(tmp_path):
     assert (tmp_path / "page.html").read_bytes().startswith(b"<!DOCTYPE html>")
 
 
-def test_shapes_that_cannot_be_kept_are_not_fetched(tmp_path):
+def test_data_that_cannot_be_kept_are_not_fetched(tmp_path):
     (tmp_path / "file").write_text("not a folder")
-    refused("cannot make the folder", "data", "fetch", "shapes", "--json", "--root", tmp_path / "file")
+    refused("cannot make the folder", "data", "fetch", "cifar10", "--json", "--root", tmp_path / "file")
 
 
 def claims_terabytes(path: Path, shape: str) -> None:
