@@ -179,15 +179,16 @@ def search_figure(outcome: Any) -> Figure:
 
 
 def _trials(axes: Axes, trials: list[Any], panel: str, outcome: Any) -> None:
-    colors = {group: f"C{k}" for k, group in enumerate(dict.fromkeys(map(_kind_and_cadence, trials)))}
+    colors = {group: f"C{k}" for k, group in enumerate(dict.fromkeys(trial.lane["every"] for trial in trials))}
     for trial in trials:
-        name = _kind_and_cadence(trial)
+        every = trial.lane["every"]
+        name = f"every {every}" + " steps" * every.isdecimal()
         alpha = trial.alphas.get(panel, trial.alphas.get("all layers"))
         whole, chosen = trial.state == "complete", trial.number == outcome.chosen.number
         x, y = alpha or LEFT, trial.values[-1]
         label = name if whole else f"{name}, {trial.state} early"
-        face = colors[name] if whole else "none"
-        axes.plot(x, y, "o" if whole else "X", color=colors[name], markerfacecolor=face, label=label, alpha=0.8)
+        face = colors[every] if whole else "none"
+        axes.plot(x, y, "o" if whole else "X", color=colors[every], markerfacecolor=face, label=label, alpha=0.8)
         if chosen:
             axes.plot(x, y, "*", color="black", markersize=15, label="chosen", zorder=3)
     if outcome.prior is not None:
@@ -199,9 +200,3 @@ def _trials(axes: Axes, trials: list[Any], panel: str, outcome: Any) -> None:
     axes.set_xticks(ticks, ["0", *(f"{tick:g}" for tick in ticks[1:])])
     axes.set_xticks([], minor=True)
     axes.axvline(LEFT * 1.8, color="grey", linewidth=0.8, linestyle=":")
-
-
-def _kind_and_cadence(trial: Any) -> str:
-    every = trial.lane["every"]
-    cadence = "" if every == "epoch" else ", every step" if every == "step" else f", every {every} steps"
-    return trial.kind + cadence

@@ -11,7 +11,6 @@ when all of them are finished. Whatever interrupts a search, the same batch is r
 import dataclasses
 import hashlib
 import json
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
 TRIALS = 32
 AT_ONCE = 8  # lanes in one run, if memory allows
 RANDOM = 8  # trials before the sampler begins to learn from them
-TOLD = 10  # trials to the end before anything is said of what matters
 TRIES = 20  # draws for a lane that has not been tried yet
 UNPRUNED = 5  # trials that run to the end before any is stopped early, and
 UNPRUNED_SHARE = 0.25  # the share of the epochs in which none is
@@ -157,7 +155,7 @@ class Search:
         one: Lane = from_mapping(Lane, {"alpha": "1", **cadence, **self.common})
         self.every = self.every or one.every
         layers = tuple(one.schedules(self.network)[0])
-        self.space = Space(self.over, self.every, layers, self.base.epochs, self.common)
+        self.space = Space(self.over, self.every, layers, self.common)
         if self.trials < (least := len(self.space.known)):
             raise ConfigError(f"--trials is {self.trials}", f"give at least {least}: alpha 0 and alpha 1 come first")
         if self.at_once is not None and self.at_once < 1:
@@ -323,7 +321,6 @@ class Search:
             validation=HeldOut(self.validation, len(self.split.x_test), len(self.data.x)),
             prior=best.user_attrs["prior"],  # of a run that went to the end: the same in all of them
             trials=[self._trial(trial) for trial in self._trials()],
-            importances=self._importances() if final else {},
             chosen=Choice(lane.title, _as_read(dataclasses.asdict(lane)), best.number, best.value or 0.0, alpha),
             final=final,
         )  # fmt: skip
@@ -334,22 +331,11 @@ class Search:
 
     def _trial(self, trial: "optuna.trial.FrozenTrial") -> Trial:
         lane, values = self._lane(trial.params), trial.intermediate_values
-        parts = lane.knobs[0].schedules
-        kind = parts[0][1].kind
-        drawn = {name or "all layers": schedule.numbers[schedule.kind == "once"] for name, schedule in parts}
+        drawn = {name or "all layers": schedule.numbers[0] for name, schedule in lane.knobs[0].schedules}
         return Trial(
-            trial.number, lane.title, _as_read(dataclasses.asdict(lane)), kind, drawn, trial.user_attrs["state"],
+            trial.number, lane.title, _as_read(dataclasses.asdict(lane)), drawn, trial.user_attrs["state"],
             trial.value, [values[epoch] for epoch in sorted(values)], trial.user_attrs["run"],
         )  # fmt: skip
-
-    def _importances(self) -> dict[str, float]:
-        """How much each parameter matters, where there are several of them and enough trials to tell."""
-        complete = self._complete()
-        if len(complete) < TOLD or len({name for trial in complete for name in trial.params}) < 2:
-            return {}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of parameters that few trials have
-            return dict(import_optuna().importance.get_param_importances(self.study))
 
 
 class Pruner(Callback):

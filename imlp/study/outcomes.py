@@ -99,7 +99,6 @@ class Trial:
     number: int
     title: str
     lane: dict[str, Any]  # all its settings
-    kind: str  # constant, decay, end or once
     alphas: dict[str, float]  # by layer, or `{"all layers": 0.5}`
     state: str  # complete; pruned: stopped early as one of the worse; stopped: its loss was not finite
     value: float | None  # the last of its values
@@ -151,7 +150,6 @@ class SearchOutcome:
     validation: HeldOut
     prior: float | None  # its validation accuracy
     trials: list[Trial]  # in the order in which they ended
-    importances: dict[str, float]  # of each parameter, adding up to 1; empty where that cannot be told
     chosen: Choice
     final: list[Final] | None
 

@@ -7,8 +7,7 @@ from typing import Any, TypeAlias
 from imlp.errors import BackendError, ConfigError, install_hint
 from imlp.train.config import Lane, from_mapping
 
-OVER = ("alpha", "alpha-per-layer", "schedule")
-SCHEDULES = ("constant", "decay", "end", "once")
+OVER = ("alpha", "alpha-per-layer")
 LEAST, ZERO = 1e-4, 1e-5  # alpha is log-uniform from ZERO to 1, and what is drawn below LEAST means 0
 MOST_TRIALS = 1_000_000
 
@@ -38,7 +37,6 @@ class Space:
     over: str
     every: str  # epoch, step, a number of steps, or both
     layers: tuple[str, ...]  # that the lanes mix
-    epochs: int
     common: Mapping[str, Any] = field(default_factory=dict)  # settings of every lane
 
     def __post_init__(self) -> None:
@@ -49,31 +47,24 @@ class Space:
 
     def lane(self, trial: Any) -> Lane:
         """The lane of an Optuna trial, or of anything that suggests values as one does."""
-        kind = trial.suggest_categorical("kind", SCHEDULES) if self.over == "schedule" else "constant"
         drawn = {name: self._alpha(trial, name) for name in self._names}
         alpha = next(iter(drawn.values()))
         if len(set(drawn.values())) > 1:
             alpha = ",".join(f"{name.removeprefix('alpha ')}={value}" for name, value in drawn.items())
         if alpha == "0":
-            return self._lane(alpha=alpha, every="epoch")
-        match kind:
-            case "decay":
-                alpha = f"decay:{alpha}:{trial.suggest_float('power', 0.25, 8, log=True):.3g}"
-            case "end":
-                return self._lane(alpha=f"end:{alpha}", every="epoch")
-            case "once":
-                epoch = trial.suggest_int("epoch", 1, self.epochs)
-                return self._lane(alpha=f"once:{epoch}:{alpha}", every="epoch")
-        every = trial.suggest_categorical("every", ("epoch", "step")) if self.every == "both" else self.every
-        return self._lane(alpha=alpha, every=every)
+            every = "epoch"
+        elif self.every == "both":
+            every = trial.suggest_categorical("every", ("epoch", "step"))
+        else:
+            every = self.every
+        return from_mapping(Lane, {"alpha": alpha, "every": every, **self.common})
 
     @property
     def known(self) -> list[Parameters]:
         """What is tried first: alpha 0, the plain MLP, and alpha 1, all of the prior, at each cadence."""
-        kind: Parameters = {"kind": "constant"} if self.over == "schedule" else {}
-        full = kind | dict.fromkeys(self._names, 1.0)
+        full: Parameters = dict.fromkeys(self._names, 1.0)
         cadences = [{"every": "epoch"}, {"every": "step"}] if self.every == "both" else [{}]
-        return [kind | dict.fromkeys(self._names, ZERO), *(full | cadence for cadence in cadences)]
+        return [dict.fromkeys(self._names, ZERO), *(full | cadence for cadence in cadences)]
 
     @property
     def _names(self) -> list[str]:
@@ -82,6 +73,3 @@ class Space:
     def _alpha(self, trial: Any, name: str) -> str:
         drawn = trial.suggest_float(name, ZERO, 1.0, log=True)
         return f"{drawn:.3g}" if drawn >= LEAST else "0"
-
-    def _lane(self, **settings: Any) -> Lane:
-        return from_mapping(Lane, {**settings, **self.common})

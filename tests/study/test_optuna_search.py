@@ -17,9 +17,11 @@ from typer.testing import CliRunner
 
 from imlp.cli import app
 from imlp.errors import ConfigError, FileError, ImlpError, RunError
+from imlp.look import plot
 from imlp.report.gather import gather
 from imlp.study import search_space
 from imlp.study.optuna_search import Search
+from imlp.study.outcomes import SearchOutcome, typed
 from imlp.study.scores import arms_of
 from imlp.study.search_space import Space
 from imlp.study.tasks import run_task
@@ -169,8 +171,10 @@ def test_a_picture_of_others_is_not_replaced(tmp_path):
 
 
 def test_a_folder_with_another_search_is_refused(whole):
-    with pytest.raises(RunError, match=r"holds another search \(over: alpha there, schedule here\); choose another"):
-        search(whole[1], over="schedule")
+    with pytest.raises(
+        RunError, match=r"holds another search \(over: alpha there, alpha-per-layer here\); choose another"
+    ):
+        search(whole[1], over="alpha-per-layer")
     with pytest.raises(RunError, match="images: "):
         search(whole[1], tiny.data(n=199))
 
@@ -284,7 +288,7 @@ def trial(**params):
 
 
 def test_one_alpha_for_each_layer():
-    space = Space("alpha-per-layer", "both", ("conv1", "conv2"), 10)
+    space = Space("alpha-per-layer", "both", ("conv1", "conv2"))
     assert space.lane(trial(**{"alpha conv1": 0.01234, "alpha conv2": 5e-5, "every": "step"})) == Lane(
         "conv1=0.0123,conv2=0", "step"
     )
@@ -292,34 +296,17 @@ def test_one_alpha_for_each_layer():
     assert known == [Lane("0"), Lane("1", "epoch"), Lane("1", "step")]
 
 
-@pytest.mark.parametrize(
-    ("parameters", "expected"),
-    [
-        ({"kind": "constant", "every": "step"}, Lane("0.5", "step")),
-        ({"kind": "decay", "power": 2.0, "every": "epoch"}, Lane("decay:0.5:2", "epoch")),
-        ({"kind": "end"}, Lane("end:0.5")),
-        ({"kind": "once", "epoch": 3}, Lane("once:3:0.5")),
-    ],
-)
-def test_a_schedule(parameters, expected):
-    assert Space("schedule", "both", ("conv1",), 10).lane(trial(alpha=0.5, **parameters)) == expected
-    assert Space("schedule", "both", ("conv1",), 10).lane(trial(**{**parameters, "alpha": 1e-5})) == Lane("0")
-    assert Space("schedule", "3", ("conv1",), 10).lane(trial(alpha=0.5, **parameters)).every in ("3", "epoch")
-
-
-def test_a_search_by_layer_and_one_over_schedules(tmp_path):
+def test_a_search_by_layer_and_one_of_both_cadences(tmp_path):
     layers = {"layers": ("conv1", "conv3")}
     by_layer = search(tmp_path / "a", over="alpha-per-layer", epochs=2, common=layers, prune=False)
     assert list(by_layer["chosen"]["alpha"]) == ["conv1", "conv3"]
     assert {tuple(trial["alphas"]) for trial in by_layer["trials"][2:]} == {("conv1", "conv3")}
-    assert set(by_layer["importances"]) == {"alpha conv1", "alpha conv3"}
-    assert sum(by_layer["importances"].values()) == pytest.approx(1)
-    schedules = search(tmp_path / "b", over="schedule", every="both", epochs=2, trials=18, at_once=9)
-    assert {trial["kind"] for trial in schedules["trials"]} == {"constant", "decay", "end", "once"}
-    assert {trial["lane"]["every"] for trial in schedules["trials"]} == {"epoch", "step"}
-    for content in (by_layer, schedules):
-        known = [trial["value"] for trial in content["trials"][: 3 if content is schedules else 2]]
-        assert content["chosen"]["value"] >= max(known)
+    both = search(tmp_path / "b", every="both", epochs=2, trials=10, at_once=5)
+    assert {trial["lane"]["every"] for trial in both["trials"]} == {"epoch", "step"}
+    for content, n in ((by_layer, 2), (both, 3)):
+        assert content["chosen"]["value"] >= max(trial["value"] for trial in content["trials"][:n])
+    drawn = plot.search_figure(typed(SearchOutcome, both)).axes[0]
+    assert {"every epoch", "every step", "chosen"} <= {*drawn.get_legend_handles_labels()[1]}
 
 
 def test_the_plain_mlp_is_tested_whichever_coupling_is_searched(tmp_path):
@@ -413,7 +400,7 @@ def test_a_signal_saves_and_says_how_to_go_on(bars):
         (["--validation", "0.001"], "is none of them"),
         (["--seeds", "0"], "seeds is 0; give 1 to 10,000"),
         (["--lanes-at-once", "0"], "--lanes-at-once is 0; give at least 1"),
-        (["--over", "beta"], "--over is 'beta'; use alpha or alpha-per-layer or schedule"),
+        (["--over", "beta"], "--over is 'beta'; use alpha or alpha-per-layer"),
         (["--every", "often"], "every is 'often'; use epoch, step"),
         (["--layers", "conv9"], "conv9"),
         (["--alpha", "0.5"], "--alpha is for one lane"),
