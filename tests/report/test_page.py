@@ -150,6 +150,7 @@ def test_a_run_without_weights_or_without_an_epoch_has_a_page_too(runs, tmp_path
     text = make([tmp_path / "bare"]).page
     assert "without their weights" in text
     assert 'class="cards"' not in text
+    assert re.search(r'<summary>The bias meter in numbers</summary>.*id="cnn-bars-bias"', text, re.DOTALL)
     shutil.copytree(runs / "other" / "unfinished", tmp_path / "new")
     (tmp_path / "new" / "metrics.jsonl").unlink()
     assert "No epoch is complete yet." in make([tmp_path / "new"]).page
