@@ -23,13 +23,12 @@ from imlp.backend import backend as get_backend
 from imlp.couplings import Mixing, class_of
 from imlp.couplings.setting import deciding
 from imlp.data import Dataset
-from imlp.errors import ConfigError, RunError
+from imlp.errors import BackendError, ConfigError, RunError, install_hint
 from imlp.files import check_new, check_path, write_json
 from imlp.study.cluster import Cluster, connected
 from imlp.study.outcomes import Choice, Final, HeldOut, SearchOutcome, SeedScores, Trial
 from imlp.study.run_sweep import Runner
 from imlp.study.scores import arms_of
-from imlp.study.search_space import Parameters, Space, check_trials, import_optuna
 from imlp.study.tasks import Outcome, Task, lanes_at_once, plan
 from imlp.study.watcher import Watcher
 from imlp.train import prepare
@@ -42,7 +41,9 @@ from imlp.train.run_reader import read_json, read_run
 if TYPE_CHECKING:
     import optuna
 
-TRIALS = 32
+OVER = ("alpha", "alpha-per-layer")
+LEAST, ZERO = 1e-4, 1e-5  # alpha is log-uniform from ZERO to 1, and what is drawn below LEAST means 0
+TRIALS, MOST_TRIALS = 32, 1_000_000
 AT_ONCE = 8  # lanes in one run, if memory allows
 RANDOM = 8  # trials before the sampler begins to learn from them
 TRIES = 20  # draws for a lane that has not been tried yet
@@ -51,6 +52,7 @@ UNPRUNED_SHARE = 0.25  # the share of the epochs in which none is
 FILES = ("settings.json", "batches.json", "search.json", "search.png")  # beside the runs
 ANOTHER_FOLDER = "choose another folder with --out"
 
+Parameters: TypeAlias = dict[str, Any]
 Batch: TypeAlias = dict[str, list[Parameters]]  # by the folder of the run
 RunTasks: TypeAlias = Callable[[Sequence[Task], Dataset], list[Outcome]]
 
@@ -146,6 +148,8 @@ class Search:
 
     def __post_init__(self) -> None:
         import_optuna()
+        if self.over not in OVER:
+            raise ConfigError(f"--over is {self.over!r}", f"use {' or '.join(OVER)}")
         machine.device(self.base.backend, self.base.device, self.base.dtype)  # before anything is written
         self.network = self.base.make_network(self.data.image, self.data.n_classes)
         coupling = self.common.get("coupling", "interpolate")
@@ -154,9 +158,10 @@ class Search:
         cadence: dict[str, Any] = {} if self.every in ("", "both") else {"every": self.every}
         one: Lane = from_mapping(Lane, {"alpha": "1", **cadence, **self.common})
         self.every = self.every or one.every
-        layers = tuple(one.schedules(self.network)[0])
-        self.space = Space(self.over, self.every, layers, self.common)
-        if self.trials < (least := len(self.space.known)):
+        if not (layers := one.schedules(self.network)[0]):
+            raise ConfigError("the network has no layers to mix", "choose one that has, for example cnn")
+        self.names = [f"alpha {layer}" for layer in layers] if self.over == "alpha-per-layer" else ["alpha"]
+        if self.trials < (least := len(self.known)):
             raise ConfigError(f"--trials is {self.trials}", f"give at least {least}: alpha 0 and alpha 1 come first")
         if self.at_once is not None and self.at_once < 1:
             raise ConfigError(f"--lanes-at-once is {self.at_once}", "give at least 1")
@@ -212,6 +217,36 @@ class Search:
     def _identity(self) -> str:
         return hashlib.sha256(json.dumps(self._settings, sort_keys=True).encode()).hexdigest()[:16]
 
+    # The lanes that are tried
+
+    @property
+    def known(self) -> list[Parameters]:
+        """What is tried first: alpha 0, the plain MLP, and alpha 1, all of the prior, at each cadence."""
+        full: Parameters = dict.fromkeys(self.names, 1.0)
+        cadences = [{"every": "epoch"}, {"every": "step"}] if self.every == "both" else [{}]
+        return [dict.fromkeys(self.names, ZERO), *(full | cadence for cadence in cadences)]
+
+    def suggested(self, trial: Any) -> Lane:
+        """The lane of an Optuna trial, or of anything that suggests values as one does."""
+        drawn = {name: self._alpha(trial, name) for name in self.names}
+        alpha = next(iter(drawn.values()))
+        if len(set(drawn.values())) > 1:
+            alpha = ",".join(f"{name.removeprefix('alpha ')}={value}" for name, value in drawn.items())
+        if alpha == "0":
+            every = "epoch"
+        elif self.every == "both":
+            every = trial.suggest_categorical("every", ("epoch", "step"))
+        else:
+            every = self.every
+        return from_mapping(Lane, {"alpha": alpha, "every": every, **self.common})
+
+    def _alpha(self, trial: Any, name: str) -> str:
+        drawn = trial.suggest_float(name, ZERO, 1.0, log=True)
+        return f"{drawn:.3g}" if drawn >= LEAST else "0"
+
+    def _lane(self, parameters: Parameters) -> Lane:
+        return self.suggested(import_optuna().trial.FixedTrial(parameters))
+
     # A batch: asked for, run, told
 
     def _ask(self, batches: list[Batch]) -> bool:
@@ -224,12 +259,12 @@ class Search:
         draft = optuna.create_study(direction="maximize", sampler=sampler)
         draft.add_trials(trials)
         seen = {self._lane(trial.params) for trial in trials}
-        for parameters in self.space.known:
+        for parameters in self.known:
             if self._lane(parameters) not in seen:
                 draft.enqueue_trial(parameters)
         candidates: dict[Lane, Parameters] = {}
         for trial in (draft.ask() for _ in range(TRIES * wanted)):
-            lane = self.space.lane(trial)
+            lane = self.suggested(trial)
             if lane not in seen:
                 candidates.setdefault(lane, trial.params)
             if len(candidates) == wanted:
@@ -240,9 +275,6 @@ class Search:
             batches.append({f"batch-{n:03d}": piece for n, piece in enumerate(pieces, start=first)})
             write_json(self.folder / "batches.json", batches)
         return bool(candidates)
-
-    def _lane(self, parameters: Parameters) -> Lane:
-        return self.space.lane(import_optuna().trial.FixedTrial(parameters))
 
     def _tasks(self, batch: Batch) -> list[Task]:
         base = dataclasses.replace(self.base, held_out=self.validation)
@@ -271,7 +303,7 @@ class Search:
     def _finished(self, parameters: Parameters, rows: list[Row], attributes: dict[str, Any]) -> Any:
         trials = import_optuna().trial
         fixed = trials.FixedTrial(parameters)
-        self.space.lane(fixed)  # tells it the distributions
+        self.suggested(fixed)  # tells it the distributions
         values = {row["epoch"]: 100 * row["test_accuracy"] for row in rows}
         return trials.create_trial(
             state=trials.TrialState.COMPLETE if attributes["state"] == "complete" else trials.TrialState.PRUNED,
@@ -294,7 +326,7 @@ class Search:
         """Train the chosen lane and the known ones on all training images; only here the test images are used."""
         trials = {self._lane(trial.params): trial for trial in reversed(self._trials())}
         best = self._best()
-        lanes = [*dict.fromkeys(map(self._lane, [best.params, *self.space.known]))]
+        lanes = [*dict.fromkeys(map(self._lane, [best.params, *self.known]))]
         seeds = range(self.base.seed, self.base.seed + self.seeds)
         most = self.at_once or lanes_at_once(self.base, self.data, len(lanes))
         tasks = plan(self.base, lanes, seeds, self.folder / "final", at_once=most)
@@ -363,6 +395,22 @@ class Pruner(Callback):
         for lane in [row["lane"] for row in rows if row["epoch"] == now < trainer.config.epochs]:
             if lane in trainer.state.active and self.trials[lane].should_prune():
                 trainer.retire(lane, "pruned")
+
+
+def check_trials(trials: int) -> None:
+    """Refuse a number of trials that nobody can run, before anything slow is done with it."""
+    if trials > MOST_TRIALS:
+        raise ConfigError("--trials is too large", f"give at most {MOST_TRIALS:,}")
+
+
+def import_optuna() -> Any:
+    """Optuna, silent but for warnings; an error with the remedy where it is missing."""
+    try:
+        import optuna
+    except ImportError:
+        raise BackendError("search needs Optuna", install_hint("search")) from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna
 
 
 def _as_read(settings: Mapping[str, Any]) -> Any:

@@ -19,11 +19,9 @@ from imlp.cli import app
 from imlp.errors import ConfigError, FileError, ImlpError, RunError
 from imlp.look import plot
 from imlp.report.gather import gather
-from imlp.study import search_space
-from imlp.study.optuna_search import Search
+from imlp.study.optuna_search import Search, import_optuna
 from imlp.study.outcomes import SearchOutcome, typed
 from imlp.study.scores import arms_of
-from imlp.study.search_space import Space
 from imlp.study.tasks import run_task
 from imlp.train.callbacks import Callback
 from imlp.train.config import Lane, from_mapping
@@ -281,19 +279,15 @@ def test_what_a_run_needs_can_be_sent_to_another_machine(whole, tmp_path):
 # What is searched
 
 
-def trial(**params):
+def test_one_alpha_for_each_layer(tmp_path):
     import optuna
 
-    return optuna.trial.FixedTrial(params)
-
-
-def test_one_alpha_for_each_layer():
-    space = Space("alpha-per-layer", "both", ("conv1", "conv2"))
-    assert space.lane(trial(**{"alpha conv1": 0.01234, "alpha conv2": 5e-5, "every": "step"})) == Lane(
-        "conv1=0.0123,conv2=0", "step"
-    )
-    known = [space.lane(trial(**parameters)) for parameters in space.known]
-    assert known == [Lane("0"), Lane("1", "epoch"), Lane("1", "step")]
+    layers = {"layers": ("conv1", "conv2")}
+    going = Search(tiny.config(), DATA, tmp_path, over="alpha-per-layer", every="both", common=layers)
+    drawn = optuna.trial.FixedTrial({"alpha conv1": 0.01234, "alpha conv2": 5e-5, "every": "step"})
+    assert going.suggested(drawn) == Lane("conv1=0.0123,conv2=0", "step", layers=("conv1", "conv2"))
+    known = [going.suggested(optuna.trial.FixedTrial(parameters)) for parameters in going.known]
+    assert [(lane.alpha, lane.every) for lane in known] == [("0", "epoch"), ("1", "epoch"), ("1", "step")]
 
 
 def test_a_search_by_layer_and_one_of_both_cadences(tmp_path):
@@ -324,8 +318,8 @@ def test_a_coupling_without_an_alpha_cannot_be_searched(tmp_path):
 
 def test_it_ends_where_there_is_nothing_left_to_try(tmp_path, monkeypatch):
     """Of a space with three lanes in it, all are tried once."""
-    monkeypatch.setattr(Space, "_alpha", lambda space, trial, name: f"{trial.suggest_int(name, 0, 2) / 2:g}")
-    monkeypatch.setattr(Space, "known", [{"alpha": 0}, {"alpha": 2}])
+    monkeypatch.setattr(Search, "_alpha", lambda search, trial, name: f"{trial.suggest_int(name, 0, 2) / 2:g}")
+    monkeypatch.setattr(Search, "known", [{"alpha": 0}, {"alpha": 2}])
     content = search(tmp_path, epochs=1)
     expected = ["S-MLP (alpha 0)", "I-MLP alpha 1, every step", "I-MLP alpha 0.5, every step"]
     assert [trial["title"] for trial in content["trials"]] == expected
@@ -426,7 +420,7 @@ def test_what_is_refused_leaves_no_files(given, bars, tmp_path):
 def test_without_optuna_it_says_what_to_install(bars, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(ImlpError, match=r"pip install optuna$"):
-        search_space.import_optuna()
+        import_optuna()
     assert CliRunner().invoke(app, command(bars)).exit_code == 2
 
 
