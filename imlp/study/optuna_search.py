@@ -191,12 +191,8 @@ class Search:
                     self._save(None)
             return self._save(self._final(runner))
 
-    def _trials(self) -> "list[optuna.trial.FrozenTrial]":
-        """All that are finished."""
-        return self.study.get_trials()
-
     def _complete(self) -> "list[optuna.trial.FrozenTrial]":
-        return [trial for trial in self._trials() if trial.user_attrs["state"] == "complete"]
+        return [trial for trial in self.study.trials if trial.user_attrs["state"] == "complete"]
 
     def _refuse_another(self) -> None:
         path, here = self.folder / "settings.json", self._settings
@@ -251,7 +247,7 @@ class Search:
 
     def _ask(self, batches: list[Batch]) -> bool:
         """Add a new batch, which depends on the seed and the trials alone; False if there is nothing left to try."""
-        optuna, trials = import_optuna(), self._trials()
+        optuna, trials = import_optuna(), self.study.trials
         most = self.at_once or lanes_at_once(self.base, self.split, AT_ONCE)
         wanted = min(most * self.runs_at_once, self.trials - len(trials))
         seed = int(np.random.default_rng([self.base.seed, len(trials)]).integers(2**31))
@@ -278,7 +274,7 @@ class Search:
 
     def _tasks(self, batch: Batch) -> list[Task]:
         base = dataclasses.replace(self.base, held_out=self.validation)
-        callbacks = (Pruner(self._trials()),) if self.prune else ()
+        callbacks = (Pruner(self.study.trials),) if self.prune else ()
         lanes = {name: tuple(map(self._lane, parameters)) for name, parameters in batch.items()}
         return [Task(dataclasses.replace(base, lanes=lanes[name]), self.folder / name, callbacks) for name in batch]
 
@@ -324,7 +320,7 @@ class Search:
 
     def _final(self, runner: RunTasks) -> list[Final]:
         """Train the chosen lane and the known ones on all training images; only here the test images are used."""
-        trials = {self._lane(trial.params): trial for trial in reversed(self._trials())}
+        trials = {self._lane(trial.params): trial for trial in reversed(self.study.trials)}
         best = self._best()
         lanes = [*dict.fromkeys(map(self._lane, [best.params, *self.known]))]
         seeds = range(self.base.seed, self.base.seed + self.seeds)
@@ -352,7 +348,7 @@ class Search:
             epochs=self.base.epochs, seed=self.base.seed,
             validation=HeldOut(self.validation, len(self.split.x_test), len(self.data.x)),
             prior=best.user_attrs["prior"],  # of a run that went to the end: the same in all of them
-            trials=[self._trial(trial) for trial in self._trials()],
+            trials=[self._trial(trial) for trial in self.study.trials],
             chosen=Choice(lane.title, _as_read(dataclasses.asdict(lane)), best.number, best.value or 0.0, alpha),
             final=final,
         )  # fmt: skip
