@@ -25,7 +25,7 @@ COMMANDS = {  # by panel of `--help`; each is in the module of its name, as a fu
     "Train": ("train", "sweep", "search", "plot", "line", "report"),
     "Repeat the paper": ("reproduce",),
     "Your own data and models": ("densify", "data", "export"),
-    "This machine": ("verify", "bench", "info"),
+    "This machine": ("verify", "info"),
 }
 
 

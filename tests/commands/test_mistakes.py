@@ -297,7 +297,7 @@ run(main)
 
 @pytest.mark.parametrize(("given", "printed"), [([], "measured 3 False"), (["--only-some"], "measured 3 True")])
 def test_a_benchmark_may_have_flags(given, printed):
-    """`bench step` was refused without its flag: False is an int, and below 1."""
+    """`benchmarks/step.py` was refused without its flag: False is an int, and below 1."""
     needs("accel")
     root = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", FLAG, *given], cwd=root, capture_output=True, text=True)
