@@ -274,7 +274,7 @@ class Search:
 
     def _tasks(self, batch: Batch) -> list[Task]:
         base = dataclasses.replace(self.base, held_out=self.validation)
-        callbacks = (Pruner(self.study.trials),) if self.prune else ()
+        callbacks = (Pruner(self._complete()),) if self.prune else ()
         lanes = {name: tuple(map(self._lane, parameters)) for name, parameters in batch.items()}
         return [Task(dataclasses.replace(base, lanes=lanes[name]), self.folder / name, callbacks) for name in batch]
 
@@ -369,27 +369,22 @@ class Search:
 class Pruner(Callback):
     """Retires a lane whose best accuracy so far is below the median that earlier trials had after the same epoch.
 
-    It asks Optuna's median pruner, through a separate study in memory, so that it can be sent to another machine.
+    As Optuna's `MedianPruner` does, with numbers that can be sent to another machine.
     """
 
-    def __init__(self, history: "Sequence[optuna.trial.FrozenTrial]"):
-        self.history = history
+    def __init__(self, complete: "Sequence[optuna.trial.FrozenTrial]"):
+        self.history = [trial.intermediate_values for trial in complete]
 
     def started(self, trainer: Trainer) -> None:
-        optuna = import_optuna()
-        warmup = int(UNPRUNED_SHARE * trainer.config.epochs) + 1
-        pruner = optuna.pruners.MedianPruner(n_startup_trials=UNPRUNED, n_warmup_steps=warmup)
-        study = optuna.create_study(direction="maximize", pruner=pruner)
-        study.add_trials(self.history)
-        self.trials = [study.ask() for _ in trainer.config.lanes]
-        self.epoch_ended(trainer, trainer.state.rows, {})
+        self.epoch_ended(trainer, [], {})
 
     def epoch_ended(self, trainer: Trainer, rows: list[Row], seconds: dict[str, float]) -> None:
-        for row in (row for row in rows if row["lane"] != "prior"):
-            self.trials[row["lane"]].report(100 * row["test_accuracy"], row["epoch"])
-        now = trainer.state.epoch
-        for lane in [row["lane"] for row in rows if row["epoch"] == now < trainer.config.epochs]:
-            if lane in trainer.state.active and self.trials[lane].should_prune():
+        now, epochs = trainer.state.epoch, trainer.config.epochs
+        if len(self.history) < UNPRUNED or not UNPRUNED_SHARE * epochs < now < epochs:
+            return
+        median = np.median([values[now] for values in self.history])
+        for lane in [*trainer.state.active]:
+            if max(100 * row["test_accuracy"] for row in trainer.state.rows if row["lane"] == lane) < median:
                 trainer.retire(lane, "pruned")
 
 
