@@ -1,15 +1,14 @@
 """`data`: list and fetch data sets."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-import numpy as np
 import typer
 
 from imlp import data as datasets
 from imlp.commands.console import out as console
-from imlp.commands.console import print_facts, print_json, table, watched
-from imlp.data import Dataset, cifar, fetch, shapes, store
+from imlp.commands.console import print_json, table, watched
+from imlp.data import cifar, fetch, shapes, store
 from imlp.errors import DataError, known
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode="markdown")
@@ -27,23 +26,11 @@ def data() -> None:
 
 
 @app.command("list")
-def list_(
-    name: Annotated[str | None, typer.Argument(help="A data set's name or path. Default: all known ones.")] = None,
-    root: Root = None,
-    labels: Annotated[
-        Literal["fine", "coarse"], typer.Option(help="CIFAR-100: 100 classes or 20 superclasses.")
-    ] = "fine",
-    json: Json = False,
-) -> None:
-    """Show which data sets there are, with their sizes, classes and places; with a name, show one in full."""
-    if name is None:
-        folder = store.data_root(root)
-        entries = [_entry(name, folder) for name in datasets.NAMES]
-        print_json(entries) if json else _print_list(entries, folder)
-        return
-    with watched(quiet=json) as progress:
-        facts = _facts(datasets.load_data_set(name, root=root, image=None, labels=labels, progress=progress))
-    print_json(facts) if json else _print_facts(facts)
+def list_(root: Root = None, json: Json = False) -> None:
+    """Show which data sets there are, with their sizes, classes and places."""
+    folder = store.data_root(root)
+    entries = [_entry(name, folder) for name in datasets.NAMES]
+    print_json(entries) if json else _print_list(entries, folder)
 
 
 @app.command("fetch")
@@ -90,23 +77,6 @@ def _place(name: str, root: Path) -> Path | None:
     return cached if (cached := fetch.cache_file(layout, root)).is_file() else cifar.find(layout, root)
 
 
-def _facts(data: Dataset) -> dict[str, Any]:
-    counts, counts_test = (np.bincount(y, minlength=data.n_classes).tolist() for y in (data.y, data.y_test))
-    return {
-        "name": data.name,
-        "image": list(data.image),
-        "train": len(data.x),
-        "test": len(data.x_test),
-        "classes": list(data.classes),
-        "train_counts": counts,
-        "test_counts": counts_test,
-        "mean": data.mean.tolist(),
-        "std": data.std.tolist(),
-        "bytes": data.x.nbytes + data.x_test.nbytes,
-        "sha256": data.digest,
-    }
-
-
 def _print_list(entries: list[dict[str, Any]], root: Path) -> None:
     rows = []
     for entry in entries:
@@ -116,17 +86,3 @@ def _print_list(entries: list[dict[str, Any]], root: Path) -> None:
     console.print(table(None, ("name", "images: train + test", "size", "classes", "state"), rows, text=5))
     also = "also usable: any folder of class folders, .npz file or CIFAR archive"
     console.print(f"folder: {root}; {also}", soft_wrap=True)
-
-
-def _print_facts(facts: dict[str, Any]) -> None:
-    counts = sorted({*facts["train_counts"]})
-    per_class = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
-    rows = {
-        "images": f"{facts['train']:,} for training ({per_class} per class), {facts['test']:,} for testing",
-        "size": f"{' x '.join(map(str, facts['image']))}, {facts['bytes'] / 1e6:,.0f} MB in memory",
-        "classes": f"{len(facts['classes'])}: {', '.join(facts['classes'])}",
-        "mean": " ".join(f"{value:.4f}" for value in facts["mean"]),
-        "std": " ".join(f"{value:.4f}" for value in facts["std"]),
-        "SHA-256": facts["sha256"],
-    }
-    print_facts(rows, facts["name"])

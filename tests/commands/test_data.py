@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import cifar_files as files
-import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -53,22 +52,8 @@ def test_both_kinds_of_labels_of_cifar100_are_kept(tmp_path: Path, monkeypatch: 
     assert run("fetch", "cifar100", "--root", tmp_path).exit_code == 0
     assert not archive.exists(), "what is in the cache need not be kept twice"
     for kind, n in (("fine", 100), ("coarse", 20)):
-        facts = json.loads(run("list", "cifar100", "--labels", kind, "--root", tmp_path, "--json").stdout)
-        assert facts["classes"] == [f"{kind}_{i}" for i in range(n)]
-
-
-def test_list_of_one_set(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    x, y = rng.integers(0, 256, (60, 3, 4, 4), np.uint8), np.arange(60) % 3
-    np.savez(tmp_path / "own.npz", x=x, y=y, x_test=x[:20], y_test=y[:20], classes=["ring", "frame", "diamond"])
-    facts = json.loads(run("list", tmp_path / "own.npz", "--json").stdout)
-    loaded = data.load_data_set(tmp_path / "own.npz", image=None)
-    assert facts["sha256"] == loaded.digest
-    assert facts["mean"] == loaded.mean.tolist()
-    assert facts["train_counts"] == [20, 20, 20]
-    shown = run("list", tmp_path / "own.npz").output
-    assert "ring, frame, diamond" in shown
-    assert "60 for training" in shown
+        loaded = data.load_data_set("cifar100", root=tmp_path, labels=kind)
+        assert list(loaded.classes) == [f"{kind}_{i}" for i in range(n)]
 
 
 def test_fetch_says_where_from_and_where_to(ten: cifar.Layout, tmp_path: Path) -> None:
@@ -85,8 +70,6 @@ def test_fetch_says_where_from_and_where_to(ten: cifar.Layout, tmp_path: Path) -
     [
         (["fetch", "imagenet"], "unknown data set to fetch: 'imagenet'; the known ones are cifar10, cifar100"),
         (["fetch", "cifar10", "--url", "gopher://x"], "is not a URL that can be fetched"),
-        (["list", "no/such/folder"], "no data set and no file or folder called 'no/such/folder'"),
-        (["list", "cifar10"], "cifar10 is not in"),
     ],
 )
 def test_errors_are_one_line_and_exit_2(arguments: list[str], message: str, tmp_path: Path) -> None:

@@ -94,7 +94,6 @@ def trained(tmp_path_factory) -> Path:
         (["export", LONG], "File name too long"),
         (["explore", "--out", f"{LONG}.html"], "File name too long"),
         (["data", "list", "--root", LONG], "File name too long"),
-        (["data", "list", LONG], "File name too long"),
         (["build-prior", "--weights", f"{LONG}.npy"], "File name too long"),
         (["build-prior", "--padding", "999999999"], "rows; choose a geometry"),
         (["build-prior", "--kernel", "999999999", "--padding", "999999999"], "the kernel spans"),
@@ -241,11 +240,11 @@ def test_classes_that_are_not_utf_8(tmp_path):
         os.mkdir(folder)
         for n in range(2):
             Image.new("RGB", (8, 8)).save(os.path.join(folder, b"%d.png" % n).decode("utf-8", "surrogateescape"))
-    refused("class folder whose name is not UTF-8", "data", "list", tmp_path)
+    refused("class folder whose name is not UTF-8", "train", "--data", tmp_path)
     data = tiny.data()
     names = np.array(["a", "b\ud800", "c"])
     np.savez(tmp_path / "a.npz", x=data.x, y=data.y, x_test=data.x_test, y_test=data.y_test, classes=names)
-    refused("not UTF-8", "data", "list", tmp_path / "a.npz")
+    refused("not UTF-8", "train", "--data", tmp_path / "a.npz")
     refused("not UTF-8", "train", "--data", "\udcff")
 
 
@@ -362,7 +361,7 @@ def test_nobody_waits_for_a_pipe(trained, tmp_path):
         ["train", "--config", tmp_path / "pipe"], ["sweep", "--config", tmp_path / "pipe"],
         ["search", "--config", tmp_path / "pipe"], ["reproduce", tmp_path / "pipe.toml"],
         ["build-prior", "--weights", tmp_path / "pipe.npy"], ["train", "--data", tmp_path / "pipe.npz"],
-        ["train", "--data", tmp_path / "pipe.tar.gz"], ["data", "list", tmp_path / "pipe.npz"],
+        ["train", "--data", tmp_path / "pipe.tar.gz"],
     ):  # fmt: skip
         refused("it is not a regular file", *arguments)
     refused("it is not a regular file", "build-prior", "--kind", f"{tmp_path / 'pipe.py'}:f")
