@@ -25,7 +25,7 @@ COMMANDS = {  # by panel of `--help`; each is in the module of its name, as a fu
     "Train": ("train", "sweep", "search", "plot", "line", "report"),
     "Repeat the paper": ("reproduce",),
     "Your own data and models": ("densify", "data", "export"),
-    "This machine": ("verify", "bench", "info"),
+    "This machine": ("verify", "info"),
 }
 
 
@@ -144,13 +144,9 @@ def main(
     pass
 
 
-def _in_the_list() -> None:
-    """Stands for each command until it is called."""
-
-
 for _panel, _names in COMMANDS.items():
     for _name in _names:
-        app.command(_name, rich_help_panel=_panel)(_in_the_list)
+        app.command(_name, rich_help_panel=_panel)(lambda: None)  # stands for the command until it is called
 
 
 def run() -> None:

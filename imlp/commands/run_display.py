@@ -8,7 +8,6 @@ from rich.table import Table
 from rich.text import Text
 
 from imlp.commands.console import err, out, table
-from imlp.spec.base import PARTS
 from imlp.study.cost import counted
 from imlp.train.callbacks import Callback, Row
 from imlp.train.loop import Trainer
@@ -81,17 +80,3 @@ def result_table(result: dict[str, Any], prior_name: str, classes: int) -> Table
     what = f"{result['network']} on {result['data']} after {counted(result['epochs'], 'epoch')}"
     columns = ("model", "parameters", "accuracy, %", "loss", *more)
     return table(f"{what}; guessing gets {100 / classes:.3g} %", columns, rows)
-
-
-def meter_table(result: dict[str, Any]) -> Table | None:
-    """The bias meter at the end of a run: one line per model and layer, and a random matrix to compare with."""
-    meters = [(row["name"], row["bias"]) for row in result["models"] if row.get("bias")]
-    if not meters:
-        return None
-    random = {layer: {part: shares.get(f"random_{part}") for part in PARTS} for layer, shares in meters[0][1].items()}
-    made = table("what share of |W|² is shared, local and outside", ("model", "layer", *PARTS), (), text=2)
-    for name, layers in [("random matrix", random), *meters]:
-        for n, (layer, shares) in enumerate(layers.items(), start=1):
-            cells = ["" if (share := shares.get(part)) is None else f"{share:.4f}" for part in PARTS]
-            made.add_row(name if n == 1 else "", layer, *cells, end_section=n == len(layers))
-    return made

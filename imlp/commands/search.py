@@ -22,13 +22,7 @@ _option = in_panel("This search")
     every="How often W is moved: step (default), epoch, a number of steps; both: search the cadence, too.",
 )
 def search(
-    over: Annotated[
-        str,
-        _option(
-            "What to search: alpha, alpha-per-layer, schedule (constant, decay, end, once), or settings (of --coupling "
-            "relax, pathway and gate, which have no alpha)."
-        ),
-    ] = "alpha",
+    over: Annotated[str, _option("What to search: alpha, or alpha-per-layer.")] = "alpha",
     trials: Annotated[int, _option("How many lanes to try in all.")] = TRIALS,
     validation: Annotated[float, _option("The share of the training images to hold out and to judge by.")] = 0.1,
     seeds: Annotated[int, _option("Seeds for the test at the end, counted from --seed.")] = 1,
@@ -36,10 +30,6 @@ def search(
         bool, _option("Stop lanes early that are below the median of earlier ones.", "--prune/--no-prune")
     ] = True,
     config: Annotated[Path | None, _option("Settings from a TOML file; options of the command line win.")] = None,
-    storage: Annotated[
-        str | None,
-        _option("A database for trials of several machines: sqlite:///FILE, postgresql://.... Default: in the folder."),
-    ] = None,
     *,
     study: Study,
     settings: dict[str, Any],
@@ -52,8 +42,6 @@ def search(
 
     - `search --trials 24`: one alpha for all layers: 0, or 1e-4 to 1
     - `search --over alpha-per-layer --every epoch,step`: one for each layer, after every epoch or after every step
-    - `search --over schedule --data cifar10 --epochs 20 --seeds 3`: constant, decaying, at the end, or once
-    - `search --coupling relax --over settings --epochs 20`: after which epoch the convolution is best set free
     - `search --engine ray --address auto`: on all machines of a Ray cluster, several batches at a time (docs/scale.md)
     """
     lane = lane_settings(settings)
@@ -70,7 +58,7 @@ def search(
             return
         result = optuna_search.search(
             base, over, every=every, trials=trials, validation=validation, seeds=seeds, prune=prune, lane=lane,
-            storage=storage, watcher=board, **study.common,
+            watcher=board, **study.common,
         )  # fmt: skip
     if study.json:
         print_json(result.as_dict())
@@ -90,9 +78,6 @@ def print_search(outcome: SearchOutcome) -> None:
     chosen, mark = outcome.chosen, " (chosen)"
     trials = [(t.title + mark * (t.number == chosen.number), t.number, f"{t.value or 0:.2f}") for t in best]
     out.print(table(title, ("lane", "trial", "validation"), trials))
-    if outcome.importances:
-        shares = ", ".join(f"{name} {share:.0%}" for name, share in outcome.importances.items())
-        out.print(f"what matters: {shares}", soft_wrap=True)
     if by_layer := ", ".join(f"{layer} {alpha}" for layer, alpha in chosen.alpha.items()):
         out.print(f"chosen, by layer: {by_layer}", soft_wrap=True)
     about = f"{outcome.network} on {outcome.data}, {outcome.epochs} epochs on all training images"

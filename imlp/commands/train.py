@@ -31,7 +31,6 @@ def train(
         bool, _option("Resume the run in the folder, with its settings, or start it.", "--resume")
     ] = False,
     again: Annotated[bool, _option("Delete the run in the folder and start again.", "--again")] = False,
-    verbose: Annotated[bool, _option("Also print the bias meter by layer.", "--verbose")] = False,
     tensorboard: Annotated[bool, _option("Also write TensorBoard's files.", "--tensorboard")] = False,
     *,
     shown: Output,
@@ -75,18 +74,16 @@ def train(
             result = trainer.run(resume=resume, again=again)
     elif not shown.json:
         out.print(f"this run is done already (--again would repeat it): {folder}", soft_wrap=True)
-    _show(result, folder, data.n_classes, verbose=verbose, json=shown.json)
+    _show(result, folder, data.n_classes, json=shown.json)
 
 
-def _show(result: dict[str, Any], folder: Path, classes: int, *, verbose: bool, json: bool) -> None:
+def _show(result: dict[str, Any], folder: Path, classes: int, *, json: bool) -> None:
     """Print the result; a run that has no lane to show for it ends with 1, and says where each one stopped."""
     if json:
         print_json(result)
     else:
         prior = f"{PRIORS.get(result['network'], result['network'])} (prior)"
         out.print(display.result_table(result, prior, classes))
-        if verbose and (meter := display.meter_table(result)) is not None:
-            out.print(meter)
         out.print(f"files: {folder}/ (config.toml, metrics.jsonl, result.json, checkpoint/)", soft_wrap=True)
         if result["models"]:
             out.print(f"a page with its matrices: {program()} report {folder}", soft_wrap=True)

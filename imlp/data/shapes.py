@@ -10,6 +10,7 @@ stream is fixed, unlike that of the distributions) and integer arithmetic, no fl
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -69,12 +70,8 @@ def dataset(
     *,
     seed: int,
     progress: ProgressCallback = silent,
-    must_keep: bool = False,
 ) -> Dataset:
-    """From the cache under `root`, otherwise drawn and cached there.
-
-    A folder that cannot be written to does no harm, unless the set `must_keep`: drawing takes seconds.
-    """
+    """From the cache under `root`, otherwise drawn and cached there."""
     sizes = TRAIN_SIZE if train_size is None else train_size, TEST_SIZE if test_size is None else test_size
     for name, size in zip(("--train-size", "--test-size"), sizes, strict=True):
         if not 1 <= size <= LARGEST:
@@ -93,11 +90,8 @@ def dataset(
         sizes[1], seed=seed, stream=1, progress=lambda what, done, _: progress(what, sizes[0] + done, total)
     )
     arrays = {"x": x, "y": y, "x_test": x_test, "y_test": y_test}
-    try:
+    with suppress(ImlpError):  # read-only home folders and full disks are common; drawing takes seconds
         store.save(cached, arrays)
-    except ImlpError:  # read-only home folders and full disks are common
-        if must_keep:
-            raise
     return _dataset(arrays)
 
 

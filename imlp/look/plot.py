@@ -22,7 +22,6 @@ Meters = Mapping[str, Mapping[str, Mapping[str, Any]]]  # by model, layer and pa
 SMALL = 64  # up to this many rows and columns every entry is drawn
 NUMBERED = 16  # and up to this many its number is written into it
 LEFT = 2e-5  # where alpha 0 stands on a logarithmic axis
-NO_DECAY = 2e-7  # and where a weight decay of 0 does
 CELLS = 384  # a larger matrix is counted into at most this many cells per side
 PART_COLORS = {"shared": "#2b6cb0", "local": "#90cdf4", "outside": "#e2e8f0"}  # of the bias meter
 
@@ -159,8 +158,7 @@ def meter_height(meters: Meters, least: float, columns: int = 3) -> float:
 def search_figure(outcome: Any) -> Figure:
     """A search, from its `SearchOutcome`: validation accuracy by alpha, one point per trial and one panel per layer."""
     trials = [trial for trial in outcome.trials if trial.values]
-    settings = outcome.over == "settings"  # of a coupling that has no alpha
-    several = (trial.alphas for trial in trials if len(trial.alphas) > 1 or settings)
+    several = (trial.alphas for trial in trials if len(trial.alphas) > 1)
     panels = list(dict.fromkeys(name for alphas in several for name in alphas)) or ["all layers"]
     columns = min(3, len(panels))
     rows = -(-len(panels) // columns)
@@ -168,8 +166,7 @@ def search_figure(outcome: Any) -> Figure:
     grid = figure.subplots(rows, columns, squeeze=False, sharey=True).flatten()
     for axes, panel in zip(grid, panels, strict=False):
         _trials(axes, trials, panel, outcome)
-        about = panel.replace("_", " ") if settings else "alpha" if len(panels) == 1 else f"alpha of {panel}"
-        axes.set(xlabel=about)
+        axes.set(xlabel="alpha" if len(panels) == 1 else f"alpha of {panel}")
     for axes in grid[len(panels) :]:
         axes.remove()
     for axes in grid[::columns]:
@@ -182,32 +179,24 @@ def search_figure(outcome: Any) -> Figure:
 
 
 def _trials(axes: Axes, trials: list[Any], panel: str, outcome: Any) -> None:
-    colors = {group: f"C{k}" for k, group in enumerate(dict.fromkeys(map(_kind_and_cadence, trials)))}
-    left = NO_DECAY if panel.startswith("decay_") else LEFT
+    colors = {group: f"C{k}" for k, group in enumerate(dict.fromkeys(trial.lane["every"] for trial in trials))}
     for trial in trials:
-        name = _kind_and_cadence(trial)
+        every = trial.lane["every"]
+        name = f"every {every}" + " steps" * every.isdecimal()
         alpha = trial.alphas.get(panel, trial.alphas.get("all layers"))
         whole, chosen = trial.state == "complete", trial.number == outcome.chosen.number
-        x, y = alpha or left, trial.values[-1]
+        x, y = alpha or LEFT, trial.values[-1]
         label = name if whole else f"{name}, {trial.state} early"
-        face = colors[name] if whole else "none"
-        axes.plot(x, y, "o" if whole else "X", color=colors[name], markerfacecolor=face, label=label, alpha=0.8)
+        face = colors[every] if whole else "none"
+        axes.plot(x, y, "o" if whole else "X", color=colors[every], markerfacecolor=face, label=label, alpha=0.8)
         if chosen:
             axes.plot(x, y, "*", color="black", markersize=15, label="chosen", zorder=3)
     if outcome.prior is not None:
         axes.axhline(outcome.prior, color="black", linestyle="--", label="prior")
     axes.grid(alpha=0.3)
-    if panel in ("relax_after", "gate"):
-        return
     axes.set_xscale("log")
-    axes.set_xlim(left / 1.6, 1.6 if left == LEFT else 0.16)
-    ticks = [left, *(10.0**power for power in (range(-4, 1) if left == LEFT else range(-6, 0)))]
+    axes.set_xlim(LEFT / 1.6, 1.6)
+    ticks = [LEFT, *(10.0**power for power in range(-4, 1))]
     axes.set_xticks(ticks, ["0", *(f"{tick:g}" for tick in ticks[1:])])
     axes.set_xticks([], minor=True)
-    axes.axvline(left * 1.8, color="grey", linewidth=0.8, linestyle=":")
-
-
-def _kind_and_cadence(trial: Any) -> str:
-    every = trial.lane["every"]
-    cadence = "" if every == "epoch" else ", every step" if every == "step" else f", every {every} steps"
-    return trial.kind + cadence
+    axes.axvline(LEFT * 1.8, color="grey", linewidth=0.8, linestyle=":")

@@ -12,9 +12,8 @@ from imlp.data.dataset import ProgressCallback, silent
 from imlp.errors import FileError, RunError
 from imlp.files import check_new, check_path, make_folder, write_whole
 from imlp.report import figures, gather, page, tables
-from imlp.report.gather import SearchData
 from imlp.study.cost import counted
-from imlp.study.outcomes import ExperimentOutcome, FromPaper, SearchOutcome, read_outcome
+from imlp.study.outcomes import ExperimentOutcome, FromPaper, read_outcome
 from imlp.study.scores import Arm, arms_of
 from imlp.train.run_folder import RunFolder
 from imlp.train.run_reader import find_runs
@@ -46,7 +45,7 @@ def make(
     progress: ProgressCallback = silent,
     warn: Callable[[str], None] = lambda text: None,
 ) -> Report:
-    """The report on every run and every search in the folders and below them; nothing is written.
+    """The report on every run in the folders and below them; nothing is written.
 
     - `compare`: asked what the paper says of runs that belong to no experiment
     - `beside`: pages to link to, by what the link says
@@ -57,26 +56,18 @@ def make(
             raise RunError(f"there is no folder {folder}", REMEDY)
     progress("reading runs", 0, 1)
     outcomes = [read_outcome(path, ExperimentOutcome) for path in _below(folders, "experiment.json")]
-    searched = {path.parent: read_outcome(path, SearchOutcome) for path in _below(folders, "search.json")}
-    alone = [f for f in folders if any(f.rglob("search.json")) and not RunFolder.find(f)]
-    runs = find_runs((folder for folder in folders if folder not in alone), warn)
-    if not runs and not searched:
+    runs = find_runs(folders, warn)
+    if not runs:
         raise RunError("there is no run to report on", REMEDY)
     arms = gather.gather(arms_of(runs), outcomes, compare)
-    searches = []
-    for n, (folder, outcome) in enumerate(searched.items(), start=1):
-        below = [arm for arm in arms if any(run.folder.absolute().is_relative_to(folder) for run in arm.arm.runs)]
-        searches.append(SearchData(f"search{n}", outcome, below))
     drawn: dict[str, dict[str, Figure]] = {}
-    parts: list[gather.ArmData | SearchData] = [*arms, *searches]
-    for n, shown in enumerate(parts):
-        progress("drawing figures", n, len(parts))
-        drawn[shown.id] = figures.of_search(shown) if isinstance(shown, SearchData) else figures.of_arm(shown)
+    for n, arm in enumerate(arms):
+        progress("drawing figures", n, len(arms))
+        drawn[arm.id] = figures.of_arm(arm)
     written = [table for arm in arms for table in tables.of_arm(arm)]
-    written += [table for search in searches for table in tables.of_search(search)]
     written += [tables.beside_paper(f"experiment{n}-beside-paper", one) for n, one in enumerate(outcomes, start=1)]
     by_name = {table.id: table for table in written}
-    sections = page.sections(arms, outcomes, searches)
+    sections = page.sections(arms, outcomes)
     name = " and ".join(folder.resolve().name for folder in folders)
     text = page.render(sections, arms, drawn, by_name, f"{name}: {counted(len(sections), 'set')} of runs", beside or {})
     return Report(text, {f"{id}-{kind}": figure for id, of in drawn.items() for kind, figure in of.items()}, by_name)

@@ -13,8 +13,8 @@ from matplotlib import colormaps
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from imlp.look.plot import draw_meters, meter_figure, meter_height, search_figure
-from imlp.report.gather import ArmData, ModelData, SearchData, cadence, gather, series_name
+from imlp.look.plot import draw_meters, meter_figure, meter_height
+from imlp.report.gather import ArmData, ModelData, cadence, gather, series_name
 from imlp.study.scores import arms_of, constant_alpha
 from imlp.train.config import Lane
 from imlp.train.run_reader import Run
@@ -46,12 +46,6 @@ def of_arm(arm: ArmData) -> dict[str, Figure]:
         if meters := {model.title: model.meter for model in arm.models if model.meter}:
             drawn["bias"] = meter_figure(meters, arm.name)
     return drawn
-
-
-def of_search(search: SearchData) -> dict[str, Figure]:
-    """Validation accuracy by alpha, one point per trial."""
-    with _style():
-        return {"trials": search_figure(search.outcome)}
 
 
 def svg(figure: Figure) -> bytes:

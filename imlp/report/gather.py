@@ -14,7 +14,7 @@ from imlp.couplings import Replacing
 from imlp.couplings.setting import shown
 from imlp.report.matrices import Matrices, matrices
 from imlp.spec.base import PARTS
-from imlp.study.outcomes import ExperimentOutcome, FromPaper, PaperPoint, SearchOutcome, Verdict
+from imlp.study.outcomes import ExperimentOutcome, FromPaper, PaperPoint, Verdict
 from imlp.study.scores import Arm, Score, constant_alpha, sample_deviation
 from imlp.study.two_lines import TwoLines, fit_v
 from imlp.train.callbacks import Row
@@ -22,7 +22,7 @@ from imlp.train.config import Config, Lane
 from imlp.train.run_reader import Run
 
 METER = (*PARTS, "distance", *(f"random_{part}" for part in PARTS))
-OFTEN = {"epoch": "once per epoch", "step": "every step", "both": "once per epoch or every step: both were searched"}
+OFTEN = {"epoch": "once per epoch", "step": "every step"}
 NOT_METRICS = ("epoch", "lane", "test_accuracy")
 NOT_TOLD = ("network", "data", "seed", "lanes", "products", "source", "held_out")  # said anyway, or an arm has several
 PAIRS = {"cnn": "CNN", "mixer": "MLP-Mixer", "mlp1": "MLP1", "mlp2": "MLP2", "resnet": "ResNet"}
@@ -129,25 +129,6 @@ class ArmData:
         return sorted({a for s in self.series for a in s.alphas} | {point.alpha or 0.0 for point in self.points})
 
 
-@dataclass(frozen=True)
-class SearchData:
-    """A search, and the arms that hold its runs."""
-
-    id: str
-    outcome: SearchOutcome
-    arms: list[ArmData]
-
-    @property
-    def name(self) -> str:
-        return f"Search over {self.outcome.over}: {self.outcome.network} on {self.outcome.data}"
-
-    @property
-    def layers(self) -> list[str]:
-        """Those that have an alpha each; none where one alpha is for all of them."""
-        several = [trial.alphas for trial in self.outcome.trials if len(trial.alphas) > 1]
-        return list(dict.fromkeys(name for alphas in several for name in alphas))
-
-
 def gather(
     arms: Sequence[Arm], outcomes: Sequence[ExperimentOutcome] = (), compare: Compare = lambda arm: FromPaper()
 ) -> list[ArmData]:
@@ -252,12 +233,7 @@ def cadence(lane: Lane) -> str:
     """How often a lane is mixed, in words."""
     if not lane.mixes:
         return "once" if isinstance(lane.rule, Replacing) else "in every pass"
-    return often(lane.every)
-
-
-def often(every: str) -> str:
-    """A cadence as it was set, in words."""
-    return OFTEN.get(every, f"every {every} steps")
+    return OFTEN.get(lane.every, f"every {lane.every} steps")
 
 
 def _model(arm: Arm, lane: Lane | None) -> ModelData:

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 import imlp
 from imlp.report.figures import svg
-from imlp.report.gather import ArmData, ModelData, SearchData, often
+from imlp.report.gather import ArmData, ModelData
 from imlp.report.matrices import data_uri, examples, photo, picture
 from imlp.report.tables import Table
 from imlp.study.cost import counted, duration
@@ -27,7 +27,7 @@ VERDICTS = {"holds": "✓", "fails": "✗", "cannot tell": "?"}  # a mark beside
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page: an experiment, a search, or a single arm."""
+    """A part of the page: an experiment or a single arm."""
 
     id: str
     title: str
@@ -35,7 +35,6 @@ class Section:
     elsewhere: Sequence[ArmData] = ()  # arms that belong to it and that another section shows
     about: str = ""  # what keeps it from being whole
     outcome: ExperimentOutcome | None = None
-    search: SearchData | None = None
 
     @property
     def verdicts(self) -> Sequence[Verdict]:
@@ -54,22 +53,17 @@ class Section:
         return sorted({f"{size:,} images" for arm in self.arms if (size := arm.arm.config.train_size)})
 
 
-def sections(
-    arms: Sequence[ArmData], outcomes: Sequence[ExperimentOutcome], searches: Sequence[SearchData]
-) -> list[Section]:
+def sections(arms: Sequence[ArmData], outcomes: Sequence[ExperimentOutcome]) -> list[Section]:
     """An arm is shown by the first experiment that names it; what is whole comes first."""
-    shown, left = [], {arm.arm.key: arm for arm in arms}
+    ordered, left = [], {arm.arm.key: arm for arm in arms}
     for n, outcome in enumerate(outcomes, start=1):
         keys = {named.key: None for named in outcome.arms}
         elsewhere = [arm for arm in arms if arm.arm.key in keys and arm.arm.key not in left]
         parts = [left.pop(key) for key in keys if key in left]
-        shown.append(Section(f"experiment{n}", outcome.title, parts, elsewhere, outcome.lacking, outcome=outcome))
-    for search in searches:
-        about = "" if search.outcome.final is not None else "unfinished"
-        shown.append(Section(search.id, search.name, [], search.arms, about, search=search))
+        ordered.append(Section(f"experiment{n}", outcome.title, parts, elsewhere, outcome.lacking, outcome=outcome))
     for arm in left.values():
-        shown.append(Section(arm.id, arm.name, [arm], about="" if arm.is_finished else "unfinished"))
-    return sorted(shown, key=lambda section: section.about != "")
+        ordered.append(Section(arm.id, arm.name, [arm], about="" if arm.is_finished else "unfinished"))
+    return sorted(ordered, key=lambda section: section.about != "")
 
 
 def render(
@@ -80,13 +74,13 @@ def render(
     name: str,
     beside: Mapping[str, str],
 ) -> str:
-    """The whole page: figures by arm or search and by kind, tables by name, `name` for what was asked for, links."""
+    """The whole page: figures by arm and kind, tables by name, `name` for what was asked for, links."""
     loader = Environment(
         loader=PackageLoader("imlp.report", "."), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     loader.globals.update(drawn=drawn, svg=cache(svg), table=tables.get, MARKS=VERDICTS)
     loader.globals.update(picture=picture, photo=photo, data_uri=data_uri, valley=valley, duration=duration)
-    loader.filters.update(counted=counted, verdicts=verdicts, often=often)
+    loader.filters.update(counted=counted, verdicts=verdicts)
     lead = lead_arm(arms)
     one_run = len(parts) == 1 and lead is not None and len(lead.arm.runs) == 1 and parts[0].id == lead.id
     script = (resources("imlp.report") / "page.js").read_text("utf-8")

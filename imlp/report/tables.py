@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from imlp.couplings.setting import shown
-from imlp.report.gather import ArmData, ModelData, SearchData, cadence, place, state
+from imlp.report.gather import ArmData, ModelData, cadence, place, state
 from imlp.spec.base import PARTS
 from imlp.study.cost import duration
 from imlp.study.outcomes import ExperimentOutcome
@@ -20,7 +20,6 @@ from imlp.study.scores import constant_alpha
 from imlp.train.run_reader import Run
 
 Cell = str | float | int | None
-CHOSEN = " (chosen)"
 PERCENT, DIFFERENCE, COUNT, SHORT = "{:.2f}".format, "{:+.2f}".format, "{:,}".format, "{:.3g}".format
 
 
@@ -91,10 +90,6 @@ def _metrics(arm: ArmData) -> dict[str, str]:
     return {name: name.replace("_", " ") + (", %" if "accuracy" in name else "") for name in names}
 
 
-def _of_seed(seeds: Iterable[Any], scores: Callable[[Any], Mapping[Any, float]]) -> list[Column]:
-    return _keyed({seed: f"seed {seed}" for seed in seeds}, lambda seed, record: scores(record).get(seed), PERCENT)
-
-
 def results(arm: ArmData) -> Table:
     """Every model of an arm, those without an accuracy too."""
     seeds = sorted({seed for model in arm.models if model.score for seed in model.score.by_seed})
@@ -108,7 +103,11 @@ def results(arm: ArmData) -> Table:
         Column("alpha", _alpha, SHORT),
         Column("mixed", lambda model: cadence(model.lane) if model.lane and not model.lane.is_plain else ""),
         Column("parameters", lambda model: model.parameters, COUNT),
-        *_of_seed(seeds if len(seeds) > 1 else (), lambda model: model.score.by_seed if model.score else {}),
+        *_keyed(
+            {seed: f"seed {seed}" for seed in seeds if len(seeds) > 1},
+            lambda seed, model: model.score and model.score.by_seed.get(seed),
+            PERCENT,
+        ),
         *_keyed(_metrics(arm), lambda name, model: model.epochs[-1].metrics.get(name) if model.epochs else None, SHORT),
         Column("run time", lambda model: model.seconds, partial(duration, measured=True)),
     ]
@@ -194,51 +193,3 @@ def beside_paper(id: str, outcome: ExperimentOutcome) -> Table:
 def of_arm(arm: ArmData) -> list[Table]:
     """All tables of an arm that have something to show."""
     return [table for made in (results, by_epoch, bias, runs, settings) if (table := made(arm)).rows]
-
-
-def trials(search: SearchData) -> Table:
-    """Every trial, the best first and those that were stopped early last."""
-    chosen = search.outcome.chosen.number
-    columns = [
-        Column("trial", lambda trial: trial.number, COUNT),
-        Column("validation accuracy, %", lambda trial: trial.value, PERCENT, bar=True),
-        Column("after epoch", lambda trial: len(trial.values), COUNT),
-        Column("state", lambda trial: trial.state + CHOSEN * (trial.number == chosen)),
-        *_keyed(
-            {layer: f"alpha {layer}".strip() for layer in search.layers or [""]},
-            lambda layer, trial: trial.alphas.get(layer, trial.alphas.get("all layers")),
-            SHORT,
-        ),
-        Column("schedule", lambda trial: trial.kind),
-        Column("mixed every", lambda trial: trial.lane["every"]),
-        Column("lane", lambda trial: trial.title),
-        Column("run", lambda trial: ", lane ".join(map(str, trial.run))),
-    ]
-    ordered = sorted(search.outcome.trials, key=lambda t: (t.state != "complete", -(t.value or 0), t.number))
-    return Table.of(f"{search.id}-trials", f"Trials: {search.name}", columns, ordered)
-
-
-def chosen(search: SearchData) -> Table:
-    """The alpha of each layer."""
-    columns = [Column("layer", lambda pair: pair[0]), Column("alpha", lambda pair: pair[1])]
-    return Table.of(f"{search.id}-chosen", f"Chosen: {search.name}", columns, search.outcome.chosen.alpha.items())
-
-
-def final(search: SearchData) -> Table:
-    """The choice on the test images, beside the prior and the known lanes; without rows before the end."""
-    lane, rows = search.outcome.chosen.lane, search.outcome.final or []
-    seeds = sorted({seed for row in rows for seed in row.test.by_seed}, key=lambda seed: (len(seed), seed))
-    columns = [
-        Column("model", lambda row: row.title + CHOSEN * (row.lane == lane)),
-        Column("validation accuracy, %", lambda row: row.validation, PERCENT),
-        Column("test accuracy, mean, %", lambda row: row.test.mean, PERCENT, bar=True),
-        Column("std", lambda row: row.test.std, PERCENT),
-        Column("n", lambda row: row.test.n, COUNT),
-        *_of_seed(seeds, lambda row: row.test.by_seed),
-    ]
-    return Table.of(f"{search.id}-final", f"On the test images: {search.name}", columns, rows)
-
-
-def of_search(search: SearchData) -> list[Table]:
-    """All tables of a search that have something to show."""
-    return [table for made in (trials, chosen, final) if (table := made(search)).rows]

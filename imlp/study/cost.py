@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from imlp.data import Dataset, ProgressCallback, silent
-from imlp.study.optuna_search import AT_ONCE
+from imlp.study.optuna_search import AT_ONCE, check_trials
 from imlp.study.scores import ArmPlan
-from imlp.study.search_space import check_trials
 from imlp.train import prepare
 from imlp.train.config import Config, Lane
 from imlp.train.loop import Trainer

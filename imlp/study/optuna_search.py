@@ -4,18 +4,14 @@ The accuracy that counts is that on images held out from the training set; the t
 when the lane that was chosen, alpha 0 and alpha 1 are trained once more on all training images. `search` does all of
 that, without a console.
 
-A batch is asked for as a whole and written to `batch.json` before it is trained, and its trials reach Optuna's storage
-only when they are finished. Whatever interrupts a search, the same batch is resumed, and the same trials come out.
+A batch is asked for as a whole and added to `batches.json` before it is trained, and its trials are read from its runs
+when all of them are finished. Whatever interrupts a search, the same batch is resumed, and the same trials come out.
 """
 
 import dataclasses
 import hashlib
 import json
-import platform
-import re
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -27,13 +23,12 @@ from imlp.backend import backend as get_backend
 from imlp.couplings import Mixing, class_of
 from imlp.couplings.setting import deciding
 from imlp.data import Dataset
-from imlp.errors import ConfigError, RunError
+from imlp.errors import BackendError, ConfigError, RunError, install_hint
 from imlp.files import check_new, check_path, write_json
 from imlp.study.cluster import Cluster, connected
 from imlp.study.outcomes import Choice, Final, HeldOut, SearchOutcome, SeedScores, Trial
 from imlp.study.run_sweep import Runner
 from imlp.study.scores import arms_of
-from imlp.study.search_space import SETTINGS, Parameters, Space, check_trials, import_optuna
 from imlp.study.tasks import Outcome, Task, lanes_at_once, plan
 from imlp.study.watcher import Watcher
 from imlp.train import prepare
@@ -46,16 +41,18 @@ from imlp.train.run_reader import read_json, read_run
 if TYPE_CHECKING:
     import optuna
 
-TRIALS = 32
+OVER = ("alpha", "alpha-per-layer")
+LEAST, ZERO = 1e-4, 1e-5  # alpha is log-uniform from ZERO to 1, and what is drawn below LEAST means 0
+TRIALS, MOST_TRIALS = 32, 1_000_000
 AT_ONCE = 8  # lanes in one run, if memory allows
 RANDOM = 8  # trials before the sampler begins to learn from them
-TOLD = 10  # trials to the end before anything is said of what matters
 TRIES = 20  # draws for a lane that has not been tried yet
 UNPRUNED = 5  # trials that run to the end before any is stopped early, and
 UNPRUNED_SHARE = 0.25  # the share of the epochs in which none is
-FILES = ("settings.json", "batch.json", "trials.journal", "search.json", "search.png")  # beside the runs
+FILES = ("settings.json", "batches.json", "search.json", "search.png")  # beside the runs
 ANOTHER_FOLDER = "choose another folder with --out"
 
+Parameters: TypeAlias = dict[str, Any]
 Batch: TypeAlias = dict[str, list[Parameters]]  # by the folder of the run
 RunTasks: TypeAlias = Callable[[Sequence[Task], Dataset], list[Outcome]]
 
@@ -84,7 +81,6 @@ def search(
     lane: Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     lanes_at_once: int | None = None,
-    storage: str | None = None,
     data: Dataset | None = None,
     cluster: Cluster | None = None,
     check: bool = True,
@@ -110,7 +106,7 @@ def search(
     with connected(cluster, watcher):
         going = Search(
             base, data, Path(out) if out else None, over=over, every=cadence, common=dict(lane or {}), trials=trials,
-            validation=validation, seeds=seeds, at_once=lanes_at_once, prune=prune, storage=storage,
+            validation=validation, seeds=seeds, at_once=lanes_at_once, prune=prune,
             runs_at_once=cluster.runs(base) if cluster else 1,
         )  # fmt: skip
         runner = Runner(watcher, cluster, check)
@@ -149,22 +145,24 @@ class Search:
     at_once: int | None = None  # lanes in one run; None: AT_ONCE, or as many as memory allows
     runs_at_once: int = 1  # that are asked for together, to be run side by side
     prune: bool = True
-    storage: str | None = None  # None: a file in the folder
 
     def __post_init__(self) -> None:
         import_optuna()
+        if self.over not in OVER:
+            raise ConfigError(f"--over is {self.over!r}", f"use {' or '.join(OVER)}")
         machine.device(self.base.backend, self.base.device, self.base.dtype)  # before anything is written
         self.network = self.base.make_network(self.data.image, self.data.n_classes)
-        self.has_alpha = issubclass(class_of(self.common.get("coupling", "interpolate")), Mixing)
-        alpha = "1" if self.has_alpha else "0"
+        coupling = self.common.get("coupling", "interpolate")
+        if not issubclass(class_of(coupling), Mixing):
+            raise ConfigError(f"coupling is {coupling!r}, which has no alpha to search", "leave --coupling out")
         cadence: dict[str, Any] = {} if self.every in ("", "both") else {"every": self.every}
-        one: Lane = from_mapping(Lane, {"alpha": alpha, **cadence, **self.common})
+        one: Lane = from_mapping(Lane, {"alpha": "1", **cadence, **self.common})
         self.every = self.every or one.every
-        layers = tuple(one.schedules(self.network)[0])
-        self.space = Space(self.over, self.every, layers, self.base.epochs, self.common)
-        if self.trials < (least := len(self.space.known)):
-            first = "alpha 0 and alpha 1" if self.has_alpha else "known settings"
-            raise ConfigError(f"--trials is {self.trials}", f"give at least {least}: {first} come first")
+        if not (layers := one.schedules(self.network)[0]):
+            raise ConfigError("the network has no layers to mix", "choose one that has, for example cnn")
+        self.names = [f"alpha {layer}" for layer in layers] if self.over == "alpha-per-layer" else ["alpha"]
+        if self.trials < (least := len(self.known)):
+            raise ConfigError(f"--trials is {self.trials}", f"give at least {least}: alpha 0 and alpha 1 come first")
         if self.at_once is not None and self.at_once < 1:
             raise ConfigError(f"--lanes-at-once is {self.at_once}", "give at least 1")
         self.split = self.data.hold_out(self.validation, seed=self.base.seed)
@@ -174,54 +172,27 @@ class Search:
     def run(self, runner: RunTasks) -> SearchOutcome:
         """All trials, then the runs at the end; what `search.json` holds."""
         self._refuse_another()
-        if self.storage is not None:  # before the folder is made: it may be no storage at all
-            self._open()
         with locked(self.folder):
             refuse_links(self.folder / name for name in (*FILES, "final"))
             self._refuse_another()
-            self.study = self._open()
+            self.study = import_optuna().create_study(direction="maximize")
             if not (self.folder / "settings.json").exists():
                 write_json(self.folder / "settings.json", self._settings)
-            pending = self.folder / "batch.json"
-            while batch := read_json(pending, {}, ANOTHER_FOLDER) if pending.exists() else self._ask():
-                self._tell(batch, self._run(self._tasks(batch), self.split, runner))
-                if self._complete():
+            asked, told = self.folder / "batches.json", 0
+            batches = read_json(asked, [{...: [{}]}], ANOTHER_FOLDER) if asked.exists() else []
+            while told < len(batches) or self._ask(batches):
+                batch, told = batches[told], told + 1
+                tasks = self._tasks(batch)
+                is_new = not all(task.finished for task in tasks)
+                if is_new:
+                    self._run(tasks, self.split, runner)
+                self._tell(batch)
+                if is_new and self._complete():
                     self._save(None)
             return self._save(self._final(runner))
 
-    # Optuna's study: its trials are kept in a file in the folder, or in a database that several machines share
-
-    def _open(self) -> "optuna.Study":
-        optuna, storage = import_optuna(), self.storage
-        try:
-            if storage is None:
-                file = optuna.storages.journal.JournalFileBackend(str(self.folder / "trials.journal"))
-                storage = optuna.storages.JournalStorage(file)
-            name, options = f"imlp-{self._identity}", {"direction": "maximize", "load_if_exists": True}
-            return optuna.create_study(study_name=name, storage=storage, **options)
-        except Exception as error:  # of Optuna, of SQLAlchemy, or of a database's driver
-            remedy = "give --storage a URL like sqlite:///trials.db, or leave it out"
-            raise ConfigError(self._storage_problem(error), remedy) from error
-
-    @contextmanager
-    def _loss_explained(self) -> Iterator[None]:
-        """A file or a database that is lost on the way is an error with a remedy."""
-        try:
-            yield
-        except (OSError, import_optuna().exceptions.StorageInternalError) as error:
-            raise RunError(self._storage_problem(error), "fix that, then run the same command again") from error
-
-    def _storage_problem(self, error: Exception) -> str:
-        where = re.sub("//.*@", "//", self.storage or str(self.folder / "trials.journal"))  # without a password
-        return f"cannot keep the trials in {where}: {' '.join(str(error.__cause__ or error).split())}"
-
-    def _trials(self) -> "list[optuna.trial.FrozenTrial]":
-        """All that are finished, on this machine and on others that share the storage."""
-        with self._loss_explained():
-            return self.study.get_trials()
-
     def _complete(self) -> "list[optuna.trial.FrozenTrial]":
-        return [trial for trial in self._trials() if trial.user_attrs["state"] == "complete"]
+        return [trial for trial in self.study.trials if trial.user_attrs["state"] == "complete"]
 
     def _refuse_another(self) -> None:
         path, here = self.folder / "settings.json", self._settings
@@ -242,43 +213,68 @@ class Search:
     def _identity(self) -> str:
         return hashlib.sha256(json.dumps(self._settings, sort_keys=True).encode()).hexdigest()[:16]
 
+    # The lanes that are tried
+
+    @property
+    def known(self) -> list[Parameters]:
+        """What is tried first: alpha 0, the plain MLP, and alpha 1, all of the prior, at each cadence."""
+        full: Parameters = dict.fromkeys(self.names, 1.0)
+        cadences = [{"every": "epoch"}, {"every": "step"}] if self.every == "both" else [{}]
+        return [dict.fromkeys(self.names, ZERO), *(full | cadence for cadence in cadences)]
+
+    def suggested(self, trial: Any) -> Lane:
+        """The lane of an Optuna trial, or of anything that suggests values as one does."""
+        drawn = {name: self._alpha(trial, name) for name in self.names}
+        alpha = next(iter(drawn.values()))
+        if len(set(drawn.values())) > 1:
+            alpha = ",".join(f"{name.removeprefix('alpha ')}={value}" for name, value in drawn.items())
+        if alpha == "0":
+            every = "epoch"
+        elif self.every == "both":
+            every = trial.suggest_categorical("every", ("epoch", "step"))
+        else:
+            every = self.every
+        return from_mapping(Lane, {"alpha": alpha, "every": every, **self.common})
+
+    def _alpha(self, trial: Any, name: str) -> str:
+        drawn = trial.suggest_float(name, ZERO, 1.0, log=True)
+        return f"{drawn:.3g}" if drawn >= LEAST else "0"
+
+    def _lane(self, parameters: Parameters) -> Lane:
+        return self.suggested(import_optuna().trial.FixedTrial(parameters))
+
     # A batch: asked for, run, told
 
-    def _ask(self) -> Batch | None:
-        """A new batch, or None: there are enough trials, or no others to try. It depends on the seed and them alone."""
-        optuna, trials = import_optuna(), self._trials()
+    def _ask(self, batches: list[Batch]) -> bool:
+        """Add a new batch, which depends on the seed and the trials alone; False if there is nothing left to try."""
+        optuna, trials = import_optuna(), self.study.trials
         most = self.at_once or lanes_at_once(self.base, self.split, AT_ONCE)
         wanted = min(most * self.runs_at_once, self.trials - len(trials))
-        others = [] if self.storage is None else [*f"{platform.node()} {self.folder.resolve()}".encode()]
-        seed = int(np.random.default_rng([self.base.seed, len(trials), *others]).integers(2**31))
+        seed = int(np.random.default_rng([self.base.seed, len(trials)]).integers(2**31))
         sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=RANDOM, constant_liar=True)
         draft = optuna.create_study(direction="maximize", sampler=sampler)
         draft.add_trials(trials)
         seen = {self._lane(trial.params) for trial in trials}
-        for parameters in self.space.known:
+        for parameters in self.known:
             if self._lane(parameters) not in seen:
                 draft.enqueue_trial(parameters)
         candidates: dict[Lane, Parameters] = {}
         for trial in (draft.ask() for _ in range(TRIES * wanted)):
-            lane = self.space.lane(trial)
+            lane = self.suggested(trial)
             if lane not in seen:
                 candidates.setdefault(lane, trial.params)
             if len(candidates) == wanted:
                 break
-        if not candidates:
-            return None
-        drawn, first = [*candidates.values()], len([*self.folder.glob("batch-*")])
+        drawn, first = [*candidates.values()], sum(map(len, batches))
         pieces = (drawn[start : start + most] for start in range(0, len(drawn), most))
-        batch = {f"batch-{n:03d}": piece for n, piece in enumerate(pieces, start=first)}
-        write_json(self.folder / "batch.json", batch)
-        return batch
-
-    def _lane(self, parameters: Parameters) -> Lane:
-        return self.space.lane(import_optuna().trial.FixedTrial(parameters))
+        if candidates:
+            batches.append({f"batch-{n:03d}": piece for n, piece in enumerate(pieces, start=first)})
+            write_json(self.folder / "batches.json", batches)
+        return bool(candidates)
 
     def _tasks(self, batch: Batch) -> list[Task]:
         base = dataclasses.replace(self.base, held_out=self.validation)
-        callbacks = (Pruner(self._trials()),) if self.prune else ()
+        callbacks = (Pruner(self._complete()),) if self.prune else ()
         lanes = {name: tuple(map(self._lane, parameters)) for name, parameters in batch.items()}
         return [Task(dataclasses.replace(base, lanes=lanes[name]), self.folder / name, callbacks) for name in batch]
 
@@ -288,27 +284,22 @@ class Search:
             raise RunError(f"a run of the search has failed: {error}", "fix that, then run the command again")
         return outcomes
 
-    def _tell(self, batch: Batch, outcomes: list[Outcome]) -> None:
-        """Add the trials of a finished batch, each once even if this was interrupted; free the room of its weights."""
-        there = [trial.user_attrs["run"] for trial in self._trials()]
-        place = [] if self.storage is None else [platform.node(), str(self.folder.resolve())]
-        for outcome in outcomes:
-            folder, run = outcome.task.folder, read_run(outcome.task.folder)
-            stopped = outcome.result["stopped"] if outcome.result else ()
+    def _tell(self, batch: Batch) -> None:
+        """Add the trials of a batch that has been run, and free the room of its weights."""
+        for name, drawn in batch.items():
+            run = read_run(self.folder / name)
+            stopped = run.result["stopped"] if run.result else ()
             states = {stop["lane"]: stop.get("reason", "stopped") for stop in stopped}
-            for k, parameters in enumerate(batch[folder.name]):
-                attributes = {"run": [folder.name, k, *place], "state": states.get(k, "complete")}
-                attributes["prior"] = 100 * run.of("prior")[-1]["test_accuracy"] if run.of("prior") else None
-                if attributes["run"] not in there:
-                    with self._loss_explained():
-                        self.study.add_trial(self._finished(parameters, run.of(k), attributes))
-            RunFolder(folder).delete_checkpoints()
-        (self.folder / "batch.json").unlink()
+            prior = 100 * run.of("prior")[-1]["test_accuracy"] if run.of("prior") else None
+            for k, parameters in enumerate(drawn):
+                attributes = {"run": [name, k], "state": states.get(k, "complete"), "prior": prior}
+                self.study.add_trial(self._finished(parameters, run.of(k), attributes))
+            RunFolder(run.folder).delete_checkpoints()
 
     def _finished(self, parameters: Parameters, rows: list[Row], attributes: dict[str, Any]) -> Any:
         trials = import_optuna().trial
         fixed = trials.FixedTrial(parameters)
-        self.space.lane(fixed)  # tells it the distributions
+        self.suggested(fixed)  # tells it the distributions
         values = {row["epoch"]: 100 * row["test_accuracy"] for row in rows}
         return trials.create_trial(
             state=trials.TrialState.COMPLETE if attributes["state"] == "complete" else trials.TrialState.PRUNED,
@@ -329,10 +320,9 @@ class Search:
 
     def _final(self, runner: RunTasks) -> list[Final]:
         """Train the chosen lane and the known ones on all training images; only here the test images are used."""
-        trials = {self._lane(trial.params): trial for trial in reversed(self._trials())}
+        trials = {self._lane(trial.params): trial for trial in reversed(self.study.trials)}
         best = self._best()
-        plain = [] if self.has_alpha else [Lane(alpha="0")]  # the plain MLP, which is no trial then
-        lanes = [*dict.fromkeys(map(self._lane, [best.params, *self.space.known])), *plain]
+        lanes = [*dict.fromkeys(map(self._lane, [best.params, *self.known]))]
         seeds = range(self.base.seed, self.base.seed + self.seeds)
         most = self.at_once or lanes_at_once(self.base, self.data, len(lanes))
         tasks = plan(self.base, lanes, seeds, self.folder / "final", at_once=most)
@@ -352,15 +342,13 @@ class Search:
         """Write `search.json`, unless it says the same already."""
         best = self._best()
         lane = self._lane(best.params)
-        schedules = lane.schedules(self.network)[0] if self.has_alpha else {}
-        alpha = {layer: str(schedule) for layer, schedule in schedules.items()}
+        alpha = {layer: str(schedule) for layer, schedule in lane.schedules(self.network)[0].items()}
         outcome = SearchOutcome(
             over=self.over, every=self.every, network=self.base.network, data=self.data.name,
             epochs=self.base.epochs, seed=self.base.seed,
             validation=HeldOut(self.validation, len(self.split.x_test), len(self.data.x)),
             prior=best.user_attrs["prior"],  # of a run that went to the end: the same in all of them
-            trials=[self._trial(trial) for trial in self._trials()],
-            importances=self._importances() if final else {},
+            trials=[self._trial(trial) for trial in self.study.trials],
             chosen=Choice(lane.title, _as_read(dataclasses.asdict(lane)), best.number, best.value or 0.0, alpha),
             final=final,
         )  # fmt: skip
@@ -371,52 +359,49 @@ class Search:
 
     def _trial(self, trial: "optuna.trial.FrozenTrial") -> Trial:
         lane, values = self._lane(trial.params), trial.intermediate_values
-        if self.has_alpha:
-            parts = lane.knobs[0].schedules
-            kind = parts[0][1].kind
-            drawn = {name or "all layers": schedule.numbers[schedule.kind == "once"] for name, schedule in parts}
-        else:
-            kind, drawn = lane.coupling, {name: getattr(lane, name) for name in SETTINGS[lane.coupling]}
+        drawn = {name or "all layers": schedule.numbers[0] for name, schedule in lane.knobs[0].schedules}
         return Trial(
-            trial.number, lane.title, _as_read(dataclasses.asdict(lane)), kind, drawn, trial.user_attrs["state"],
-            trial.value, [values[epoch] for epoch in sorted(values)], trial.user_attrs["run"][:2],
+            trial.number, lane.title, _as_read(dataclasses.asdict(lane)), drawn, trial.user_attrs["state"],
+            trial.value, [values[epoch] for epoch in sorted(values)], trial.user_attrs["run"],
         )  # fmt: skip
-
-    def _importances(self) -> dict[str, float]:
-        """How much each parameter matters, where there are several of them and enough trials to tell."""
-        complete = self._complete()
-        if len(complete) < TOLD or len({name for trial in complete for name in trial.params}) < 2:
-            return {}
-        with warnings.catch_warnings(), self._loss_explained():
-            warnings.simplefilter("ignore")  # of parameters that few trials have
-            return dict(import_optuna().importance.get_param_importances(self.study))
 
 
 class Pruner(Callback):
     """Retires a lane whose best accuracy so far is below the median that earlier trials had after the same epoch.
 
-    It asks Optuna's median pruner, through a separate study in memory, so that it can be sent to another machine.
+    As Optuna's `MedianPruner` does, with numbers that can be sent to another machine.
     """
 
-    def __init__(self, history: "Sequence[optuna.trial.FrozenTrial]"):
-        self.history = history
+    def __init__(self, complete: "Sequence[optuna.trial.FrozenTrial]"):
+        self.history = [trial.intermediate_values for trial in complete]
 
     def started(self, trainer: Trainer) -> None:
-        optuna = import_optuna()
-        warmup = int(UNPRUNED_SHARE * trainer.config.epochs) + 1
-        pruner = optuna.pruners.MedianPruner(n_startup_trials=UNPRUNED, n_warmup_steps=warmup)
-        study = optuna.create_study(direction="maximize", pruner=pruner)
-        study.add_trials(self.history)
-        self.trials = [study.ask() for _ in trainer.config.lanes]
-        self.epoch_ended(trainer, trainer.state.rows, {})
+        self.epoch_ended(trainer, [], {})
 
     def epoch_ended(self, trainer: Trainer, rows: list[Row], seconds: dict[str, float]) -> None:
-        for row in (row for row in rows if row["lane"] != "prior"):
-            self.trials[row["lane"]].report(100 * row["test_accuracy"], row["epoch"])
-        now = trainer.state.epoch
-        for lane in [row["lane"] for row in rows if row["epoch"] == now < trainer.config.epochs]:
-            if lane in trainer.state.active and self.trials[lane].should_prune():
+        now, epochs = trainer.state.epoch, trainer.config.epochs
+        if len(self.history) < UNPRUNED or not UNPRUNED_SHARE * epochs < now < epochs:
+            return
+        median = np.median([values[now] for values in self.history])
+        for lane in [*trainer.state.active]:
+            if max(100 * row["test_accuracy"] for row in trainer.state.rows if row["lane"] == lane) < median:
                 trainer.retire(lane, "pruned")
+
+
+def check_trials(trials: int) -> None:
+    """Refuse a number of trials that nobody can run, before anything slow is done with it."""
+    if trials > MOST_TRIALS:
+        raise ConfigError("--trials is too large", f"give at most {MOST_TRIALS:,}")
+
+
+def import_optuna() -> Any:
+    """Optuna, silent but for warnings; an error with the remedy where it is missing."""
+    try:
+        import optuna
+    except ImportError:
+        raise BackendError("search needs Optuna", install_hint("search")) from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna
 
 
 def _as_read(settings: Mapping[str, Any]) -> Any:

@@ -99,16 +99,11 @@ class Trial:
     number: int
     title: str
     lane: dict[str, Any]  # all its settings
-    kind: str  # constant, decay, end or once; or the coupling
     alphas: dict[str, float]  # by layer, or `{"all layers": 0.5}`
     state: str  # complete; pruned: stopped early as one of the worse; stopped: its loss was not finite
     value: float | None  # the last of its values
     values: list[float]  # validation accuracy after each epoch
     run: list[str | int]  # folder and number of the lane
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.lane.get("every"), str):
-            raise ValueError("'trials.lane.every' is missing")
 
 
 @dataclass(frozen=True)
@@ -155,7 +150,6 @@ class SearchOutcome:
     validation: HeldOut
     prior: float | None  # its validation accuracy
     trials: list[Trial]  # in the order in which they ended
-    importances: dict[str, float]  # of each parameter, adding up to 1; empty where that cannot be told
     chosen: Choice
     final: list[Final] | None
 

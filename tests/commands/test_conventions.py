@@ -76,12 +76,6 @@ def test_an_experiment_can_be_estimated():
     assert expected["seconds"] > 0
 
 
-@pytest.mark.parametrize("command", ["train", "sweep", "search"])
-def test_what_there_is_can_be_listed(command):
-    assert {"cnn", "mixer"} <= set(json.loads(run(command, "--list", "--json"))["networks"])
-    assert "shapes" in run(command, "--list")
-
-
 def test_a_lane_is_not_shown_as_the_prior_that_no_lane_needs():
     rows = [{"lane": lane, "test_accuracy": accuracy} for lane, accuracy in (("prior", 0.9), (0, 0.5), (1, 0.25))]
     assert accuracies(rows) == ("90.00", "25.00 to 50.00")

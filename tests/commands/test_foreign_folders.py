@@ -68,7 +68,7 @@ READERS = {  # by command: arguments, and what it says of the network if it need
     "export": (["export", "theirs/run"], NAME_IT),
     "export --lane prior": (["export", "theirs/run", "--lane", "prior"], NAME_IT),
 }
-READ_NO_RUNS = {"explore", "build-prior", "densify", "data", "verify", "bench", "info"}
+READ_NO_RUNS = {"explore", "build-prior", "densify", "data", "verify", "info"}
 
 
 def invoke(arguments: list[str]) -> Result:

@@ -95,7 +95,6 @@ def trained(tmp_path_factory) -> Path:
         (["export", LONG], "File name too long"),
         (["explore", "--out", f"{LONG}.html"], "File name too long"),
         (["data", "list", "--root", LONG], "File name too long"),
-        (["data", "list", LONG], "File name too long"),
         (["build-prior", "--weights", f"{LONG}.npy"], "File name too long"),
         (["build-prior", "--padding", "999999999"], "rows; choose a geometry"),
         (["build-prior", "--kernel", "999999999", "--padding", "999999999"], "the kernel spans"),
@@ -121,7 +120,7 @@ def test_links_in_a_loop(tmp_path):
     loop.symlink_to("loop")
     for arguments in (
         ["train", "--data", loop], ["train", "--out", loop], ["train", "--config", loop], ["report", loop],
-        ["plot", loop], ["export", loop], ["data", "fetch", "shapes", "--root", loop],
+        ["plot", loop], ["export", loop], ["data", "fetch", "cifar10", "--root", loop],
     ):  # fmt: skip
         refused("Too many levels of symbolic links", *arguments)
 
@@ -146,12 +145,6 @@ def test_hostile_files_of_a_run(name, text, trained, tmp_path):
     (run_folder / name).write_bytes(text.encode("latin1"))
     refused(f"cannot read .*{name}", "report", run_folder, "--quiet", "--out", tmp_path / "report.html")
     refused(f"cannot read .*{name}", "plot", run_folder)
-
-
-def test_hostile_search_json(tmp_path):
-    for text in (NINES, DEEP):
-        (tmp_path / "search.json").write_text(text)
-        refused("cannot read .*search.json", "report", tmp_path, "--out", tmp_path / "report.html")
 
 
 def test_export_of_lanes_that_cannot_be(trained, tmp_path):
@@ -202,9 +195,9 @@ def test_a_page_goes_where_the_link_leads(tmp_path):
     assert (tmp_path / "page.html").read_bytes().startswith(b"<!DOCTYPE html>")
 
 
-def test_shapes_that_cannot_be_kept_are_not_fetched(tmp_path):
+def test_data_that_cannot_be_kept_are_not_fetched(tmp_path):
     (tmp_path / "file").write_text("not a folder")
-    refused("cannot make the folder", "data", "fetch", "shapes", "--json", "--root", tmp_path / "file")
+    refused("cannot make the folder", "data", "fetch", "cifar10", "--json", "--root", tmp_path / "file")
 
 
 def claims_terabytes(path: Path, shape: str) -> None:
@@ -248,11 +241,11 @@ def test_classes_that_are_not_utf_8(tmp_path):
         os.mkdir(folder)
         for n in range(2):
             Image.new("RGB", (8, 8)).save(os.path.join(folder, b"%d.png" % n).decode("utf-8", "surrogateescape"))
-    refused("class folder whose name is not UTF-8", "data", "list", tmp_path)
+    refused("class folder whose name is not UTF-8", "train", "--data", tmp_path)
     data = tiny.data()
     names = np.array(["a", "b\ud800", "c"])
     np.savez(tmp_path / "a.npz", x=data.x, y=data.y, x_test=data.x_test, y_test=data.y_test, classes=names)
-    refused("not UTF-8", "data", "list", tmp_path / "a.npz")
+    refused("not UTF-8", "train", "--data", tmp_path / "a.npz")
     refused("not UTF-8", "train", "--data", "\udcff")
 
 
@@ -304,7 +297,7 @@ run(main)
 
 @pytest.mark.parametrize(("given", "printed"), [([], "measured 3 False"), (["--only-some"], "measured 3 True")])
 def test_a_benchmark_may_have_flags(given, printed):
-    """`bench step` was refused without its flag: False is an int, and below 1."""
+    """`benchmarks/step.py` was refused without its flag: False is an int, and below 1."""
     needs("accel")
     root = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", FLAG, *given], cwd=root, capture_output=True, text=True)
@@ -369,7 +362,7 @@ def test_nobody_waits_for_a_pipe(trained, tmp_path):
         ["train", "--config", tmp_path / "pipe"], ["sweep", "--config", tmp_path / "pipe"],
         ["search", "--config", tmp_path / "pipe"], ["reproduce", tmp_path / "pipe.toml"],
         ["build-prior", "--weights", tmp_path / "pipe.npy"], ["train", "--data", tmp_path / "pipe.npz"],
-        ["train", "--data", tmp_path / "pipe.tar.gz"], ["data", "list", tmp_path / "pipe.npz"],
+        ["train", "--data", tmp_path / "pipe.tar.gz"],
     ):  # fmt: skip
         refused("it is not a regular file", *arguments)
     refused("it is not a regular file", "build-prior", "--kind", f"{tmp_path / 'pipe.py'}:f")

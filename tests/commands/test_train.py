@@ -44,7 +44,7 @@ def run(*arguments: str):
 
 
 def test_a_run_prints_lines_then_a_table_then_where_the_files_are(data):
-    result = run("--data", data, *SMALL, "--alpha", "0", "--alpha", "0.5@step", "--verbose")
+    result = run("--data", data, *SMALL, "--alpha", "0", "--alpha", "0.5@step")
     assert result.exit_code == 0, result.output
     assert "epoch 1/2: prior" in result.stdout
     assert "after 2 epochs; guessing gets" in result.stdout
@@ -52,17 +52,10 @@ def test_a_run_prints_lines_then_a_table_then_where_the_files_are(data):
     assert "S-CNN (prior)" in result.stdout
     assert "I-MLP alpha 0.5, every step" in result.stdout
     (folder,) = Path("runs").iterdir()
-    models = json.loads((folder / "result.json").read_text())["models"]
-    for layer, own in models[2]["bias"].items():  # the meter by layer, and a random matrix before all lanes
-        for of in ("random_", ""):
-            assert re.search(
-                rf"\b{layer} +. +" + " +. +".join(f"{own[of + part]:.4f}" for part in PARTS), result.stdout
-            )
     assert folder.name.startswith("cnn-bars.npz-")
     assert f"python cli.py report {folder}" in result.stdout
     without = run("--resume", "--out", str(folder)).stdout  # its settings are taken from the folder
     assert "done already" in without
-    assert "outside" not in without
     assert f"name one of {folder}" in CliRunner().invoke(app, ["plot", "runs"]).stderr
     drawn = CliRunner().invoke(app, ["plot", str(folder)])
     assert drawn.exit_code == 0, drawn.output
@@ -169,8 +162,6 @@ def test_tensorboard(data):
     ],
 )
 def test_bad_input_gives_one_line_with_the_remedy(arguments, message, data):
-    import re
-
     result = run("--data", data, *SMALL, *arguments.split())
     assert result.exit_code == 2
     assert re.search(message, result.stderr), result.stderr

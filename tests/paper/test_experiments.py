@@ -235,11 +235,3 @@ def test_the_list_has_the_cost_if_asked(monkeypatch):
     for row in rows:
         seconds = row["seconds"]
         assert 0 < seconds["smoke"] < seconds["short"] < seconds["paper"]
-
-
-def test_the_benchmarks_are_listed_and_take_their_own_options():
-    listed = run("bench")
-    for name in ("data", "priors", "step", "sweep", "train"):
-        assert f" {name} " in listed.stdout
-    assert "known ones are" in run("bench", "nosuch").stderr
-    assert "Usage" in run("bench", "--help").stdout

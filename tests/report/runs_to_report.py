@@ -1,4 +1,4 @@
-"""Runs, searches and names that the tests of the report share."""
+"""Runs and names that the tests of the report share."""
 
 import csv
 import io
@@ -8,11 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny
-from conftest import needs
 
-from imlp.study.optuna_search import Search
 from imlp.study.scores import arms_of
-from imlp.study.tasks import run_task
 from imlp.train.callbacks import Callback
 from imlp.train.loop import Interrupted
 from imlp.train.run_reader import find_runs
@@ -79,26 +76,4 @@ def train_runs(root: Path) -> Path:
         ],
     }  # fmt: skip
     (root / "main" / "experiment.json").write_text(json.dumps(experiment))
-    return root
-
-
-def run_all(tasks, data):
-    return [run_task(task, data, ()) for task in tasks]
-
-
-def run_trials(tasks, data):
-    """As someone who presses Ctrl-C when the trials are done."""
-    if tasks[0].folder.parent.name == "final":
-        raise Interrupted("stopped by SIGINT", "")
-    return run_all(tasks, data)
-
-
-def run_searches(root: Path) -> Path:
-    """A search over alpha with two seeds at the end, and one by layer that is not finished."""
-    needs("optuna")
-    bars, settings = tiny.data(n=200), {"validation": 0.25, "trials": 14, "at_once": 7}
-    Search(tiny.config(epochs=4), bars, root / "a", seeds=2, **settings).run(run_all)
-    by_layer = Search(tiny.config(epochs=1), bars, root / "b", over="alpha-per-layer", **{**settings, "trials": 6})
-    with pytest.raises(Interrupted):
-        by_layer.run(run_trials)
     return root

@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 import tiny
 from PIL import Image
-from runs_to_report import HOSTILE, LANES, rows_of, run_searches, train_runs
+from runs_to_report import HOSTILE, LANES, Stop, rows_of, train_runs
 
 from imlp.paper.experiments import from_paper
 from imlp.report import figures, make
 from imlp.report.page import valley
 from imlp.train.config import Lane, from_mapping
+from imlp.train.loop import Interrupted
 
 ROOT = Path(__file__).parents[2]
 
@@ -32,16 +33,6 @@ def runs(tmp_path_factory):
 @pytest.fixture(scope="module")
 def made(runs):
     return make([runs])
-
-
-@pytest.fixture(scope="module")
-def searched(tmp_path_factory):
-    return run_searches(tmp_path_factory.mktemp("searches"))
-
-
-@pytest.fixture(scope="module")
-def of_searches(searched):
-    return make([searched])
 
 
 # As text
@@ -93,17 +84,6 @@ def test_hostile_names_of_data_and_folders(tmp_path):
     assert all(re.fullmatch(r"[a-z0-9-]+", name) for name in (*made.figures, *made.tables))
     for figure in made.figures.values():
         ET.fromstring(figures.svg(figure))
-
-
-def test_hostile_names_in_a_search(searched, tmp_path):
-    content = json.loads((searched / "b" / "search.json").read_text())
-    for trial in content["trials"]:
-        trial |= {"title": HOSTILE, "kind": HOSTILE, "alphas": {HOSTILE: 0.5, "conv2": 0.5}, "run": [HOSTILE, 0]}
-    hostile = {"data": HOSTILE, "every": HOSTILE, "over": HOSTILE, "importances": {HOSTILE: 0.5}}
-    (tmp_path / "search.json").write_text(json.dumps(content | hostile))
-    made = make([tmp_path])
-    check_harmless(made.page)
-    ET.fromstring(figures.svg(made.figures["search1-trials"]))
 
 
 def test_the_fit_and_the_verdicts_are_written_out(made):
@@ -170,6 +150,7 @@ def test_a_run_without_weights_or_without_an_epoch_has_a_page_too(runs, tmp_path
     text = make([tmp_path / "bare"]).page
     assert "without their weights" in text
     assert 'class="cards"' not in text
+    assert re.search(r'<summary>The bias meter in numbers</summary>.*id="cnn-bars-bias"', text, re.DOTALL)
     shutil.copytree(runs / "other" / "unfinished", tmp_path / "new")
     (tmp_path / "new" / "metrics.jsonl").unlink()
     assert "No epoch is complete yet." in make([tmp_path / "new"]).page
@@ -183,16 +164,19 @@ def test_one_experiment_is_open(page, made, tmp_path):
     assert page.locator(".lead").inner_text().startswith("Test accuracy after 3 epochs, 2 seeds: ")
 
 
-def test_several_are_a_table_whose_links_open_their_sections(page, of_searches, tmp_path):
-    opened(page, of_searches.page, tmp_path)
+def test_several_are_a_table_whose_links_open_their_sections(page, runs, tmp_path):
+    for name in ("main/seed0", "other/stopped"):
+        shutil.copytree(runs / name, tmp_path / "runs" / name)
+    with pytest.raises(Interrupted):
+        tiny.run(tmp_path / "runs" / "unfinished", Stop(), inputs="unit")
+    opened(page, make([tmp_path / "runs"]).page, tmp_path)
     assert page.locator("main > figure img.chart").is_visible()
-    rows = page.locator("table.overview tbody tr")
-    assert rows.count() == page.locator("main > section").count() == 5
-    assert "unfinished" in rows.nth(4).inner_text()
+    rows, sections = page.locator("table.overview tbody tr"), page.locator("main > section")
+    assert rows.count() == sections.count() == 3
+    assert "unfinished" in rows.nth(2).inner_text()
     assert page.locator("details.part[open]").count() == 0
-    rows.nth(4).get_by_role("link").click()
-    assert page.locator("#search2 img.chart").is_visible()
-    assert "There is no test yet" in page.locator("#search2").inner_text()
+    rows.nth(2).get_by_role("link").click()
+    assert sections.nth(2).locator("img.chart").first.is_visible()
     assert page.locator("details.part[open]").count() == 1
     assert page.pdf(format="A4").startswith(b"%PDF")
     assert page.locator("details:not([open])").count() == 0  # on paper everything is there

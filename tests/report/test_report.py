@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny
+from conftest import needs
 from PIL import Image
-from runs_to_report import HOSTILE, LANES, Stop, rows_of, run_searches, train_runs
+from runs_to_report import HOSTILE, LANES, Stop, rows_of, train_runs
 from typer.testing import CliRunner
 
 from imlp.cli import app
@@ -22,8 +23,10 @@ from imlp.paper.experiments import from_paper
 from imlp.report import figures, make, write
 from imlp.report.gather import gather
 from imlp.spec.base import PARTS
+from imlp.study.optuna_search import Search
 from imlp.study.outcomes import FromPaper, PaperPoint, Verdict
 from imlp.study.scores import Arm, arms_of
+from imlp.study.tasks import run_task
 from imlp.train.config import Lane
 from imlp.train.loop import Interrupted
 from imlp.train.run_reader import find_runs, read_run
@@ -39,16 +42,6 @@ def runs(tmp_path_factory):
 @pytest.fixture(scope="module")
 def made(runs):
     return make([runs])
-
-
-@pytest.fixture(scope="module")
-def searched(tmp_path_factory):
-    return run_searches(tmp_path_factory.mktemp("searches"))
-
-
-@pytest.fixture(scope="module")
-def of_searches(searched):
-    return make([searched])
 
 
 def metrics_of(folder: Path) -> list[dict]:
@@ -175,60 +168,19 @@ def test_the_paper_is_asked_about_runs_at_its_setting():
     assert {verdict.verdict for verdict in found.verdicts} <= {"holds", "fails", "cannot tell"}
 
 
-# Searches
-
-
-def test_the_trials_are_a_table_of_what_search_json_holds(searched, of_searches):
-    for n, folder in enumerate(("a", "b"), start=1):
-        content = json.loads((searched / folder / "search.json").read_text())
-        rows = rows_of(of_searches.tables[f"search{n}-trials"])
-        trials = {trial["number"]: trial for trial in content["trials"]}
-        assert sorted(int(row["trial"]) for row in rows) == sorted(trials)
-        values = [float(row["validation accuracy, %"]) for row in rows if row["state"].startswith("complete")]
-        assert values == sorted(values, reverse=True)
-        for row in rows:
-            trial = trials[int(row["trial"])]
-            chosen = " (chosen)" * (trial["number"] == content["chosen"]["number"])
-            assert (row["lane"], row["state"]) == (trial["title"], trial["state"] + chosen)
-            assert float(row["validation accuracy, %"]) == trial["values"][-1]
-            assert row["after epoch"] == str(len(trial["values"]))
-            assert row["run"] == "{}, lane {}".format(*trial["run"])
-            columns = {"all layers": "alpha"} if n == 1 else {c: f"alpha {c}" for c in ("conv1", "conv2", "conv3")}
-            alphas = {layer: float(row[column]) for layer, column in columns.items()}
-            same = trial["alphas"].get("all layers")
-            assert alphas == (trial["alphas"] if same is None else dict.fromkeys(columns, same))
-
-
-def test_the_choice_stands_beside_alpha_0_alpha_1_and_the_prior(searched, of_searches):
-    content = json.loads((searched / "a" / "search.json").read_text())
-    rows = {row["model"].removesuffix(" (chosen)"): row for row in rows_of(of_searches.tables["search1-final"])}
-    assert {"S-CNN (prior)", "S-MLP (alpha 0)", "I-MLP alpha 1, every step", content["chosen"]["title"]} == set(rows)
-    assert rows[content["chosen"]["title"]]["model"].endswith(" (chosen)")
-    for final in content["final"]:
-        row, seeds = rows[final["title"]], final["test"]["by_seed"].values()
-        assert float(row["validation accuracy, %"]) == final["validation"]
-        assert float(row["test accuracy, mean, %"]) == pytest.approx(statistics.mean(seeds))
-        assert [float(row["seed 0"]), float(row["seed 1"])] == [*seeds]
-    chosen = {row["layer"]: row["alpha"] for row in rows_of(of_searches.tables["search1-chosen"])}
-    assert chosen == content["chosen"]["alpha"]
-    assert "search2-final" not in of_searches.tables  # it is not finished
-
-
-def test_validation_accuracy_is_never_called_test_accuracy(searched, of_searches):
-    arms = {arm.id: arm.arm.config.measure for arm in gathered(searched)}
-    judged = {"cnn-bars-validation-0-25", "cnn-bars-validation-0-25-2"}
-    assert arms == {"cnn-bars": "test accuracy"} | dict.fromkeys(judged, "validation accuracy")
+def test_validation_accuracy_is_never_called_test_accuracy(tmp_path):
+    needs("optuna")
+    search = Search(tiny.config(epochs=1), tiny.data(), tmp_path / "search", trials=2, validation=0.25)
+    search.run(lambda tasks, data: [run_task(task, data, ()) for task in tasks])
+    made, arms = make([tmp_path]), {arm.id: arm.arm.config.measure for arm in gathered(tmp_path)}
+    assert arms == {"cnn-bars": "test accuracy", "cnn-bars-validation-0-25": "validation accuracy"}
     for name, measure in arms.items():
-        assert of_searches.tables[f"{name}-results"].title.startswith(measure.capitalize())
+        assert made.tables[f"{name}-results"].title.startswith(measure.capitalize())
         for kind in ("alpha", "epochs"):
-            drawn = figures.svg(of_searches.figures[f"{name}-{kind}"]).decode()
+            drawn = figures.svg(made.figures[f"{name}-{kind}"]).decode()
             assert f"{measure}, %" in drawn
             assert ({"test accuracy", "validation accuracy"} - {measure}).pop() not in drawn
-
-
-def test_a_search_without_its_runs_is_shown(searched, tmp_path):
-    shutil.copy(searched / "a" / "search.json", tmp_path)
-    assert list(make([tmp_path]).figures) == ["search1-trials"]
+    assert made.page.count("Trials of a search: every accuracy here is on training images") == 1
 
 
 # What is missing
@@ -408,9 +360,9 @@ def test_errors_are_one_line_and_leave_nothing(runs, tmp_path, monkeypatch, argu
     assert sorted(tmp_path.iterdir()) == before
 
 
-@pytest.mark.parametrize("text", ["[]", "3", "null", '"text"', '{"lane": []}', '{"models": 3, "trials": {}}'])
+@pytest.mark.parametrize("text", ["[]", "3", "null", '"text"', '{"lane": []}', '{"models": 3}'])
 def test_json_of_another_shape_names_its_file(runs, tmp_path, text):
-    for name in ("metrics.jsonl", "times.jsonl", "result.json", "env.json", "experiment.json", "search.json"):
+    for name in ("metrics.jsonl", "times.jsonl", "result.json", "env.json", "experiment.json"):
         shutil.copytree(runs / "other" / "stopped", tmp_path / "run", ignore=shutil.ignore_patterns("checkpoint"))
         (tmp_path / "run" / name).write_text(text)
         with pytest.raises(RunError, match=f"run/{name}"):

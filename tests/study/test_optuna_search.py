@@ -19,11 +19,9 @@ from imlp.cli import app
 from imlp.errors import ConfigError, FileError, ImlpError, RunError
 from imlp.look import plot
 from imlp.report.gather import gather
-from imlp.study import search_space
-from imlp.study.optuna_search import Search
+from imlp.study.optuna_search import Search, import_optuna
 from imlp.study.outcomes import SearchOutcome, typed
 from imlp.study.scores import arms_of
-from imlp.study.search_space import Space
 from imlp.study.tasks import run_task
 from imlp.train.callbacks import Callback
 from imlp.train.config import Lane, from_mapping
@@ -134,38 +132,19 @@ def test_an_interrupted_search_goes_on_to_the_same_trials(steps, whole, tmp_path
     stop = tiny.StopAt(steps)
     with pytest.raises(Interrupted):
         search(tmp_path, runner=lambda tasks, data: here(tasks, data, stop))
-    pending = tmp_path / "batch.json"
-    before = json.loads(pending.read_text()) if pending.exists() else {}
-    assert bool(before) == (steps < 64)
+    before = json.loads((tmp_path / "batches.json").read_text())
+    pending = [name for batch in before for name in batch if not (tmp_path / name / "result.json").exists()]
+    assert bool(pending) == (steps < 64)
 
     def same(tasks, data):
-        if before and not ran:
-            assert [task.folder.name for task in tasks] == list(before)
+        if pending and not ran:
+            assert [task.folder.name for task in tasks] == pending
         ran.append(tasks)
         return here(tasks, data)
 
     ran = []
     assert search(tmp_path, runner=same) == whole[0]
-    assert not pending.exists()
-
-
-def test_a_batch_that_was_told_by_half_is_told_once(whole, tmp_path, monkeypatch):
-    import optuna
-
-    add, told = optuna.Study.add_trial, []
-
-    def breaks(study, trial):
-        if study.study_name.startswith("imlp-"):  # not one in memory
-            told.append(trial)
-        if len(told) == 10:
-            raise KeyboardInterrupt
-        add(study, trial)
-
-    monkeypatch.setattr(optuna.Study, "add_trial", breaks)
-    with pytest.raises(KeyboardInterrupt):
-        search(tmp_path)
-    monkeypatch.undo()
-    assert search(tmp_path) == whole[0]
+    assert json.loads((tmp_path / "batches.json").read_text())[: len(before)] == before
 
 
 def test_a_finished_search_trains_nothing_and_more_trials_are_added(whole, tmp_path):
@@ -190,19 +169,12 @@ def test_a_picture_of_others_is_not_replaced(tmp_path):
 
 
 def test_a_folder_with_another_search_is_refused(whole):
-    with pytest.raises(RunError, match=r"holds another search \(over: alpha there, schedule here\); choose another"):
-        search(whole[1], over="schedule")
+    with pytest.raises(
+        RunError, match=r"holds another search \(over: alpha there, alpha-per-layer here\); choose another"
+    ):
+        search(whole[1], over="alpha-per-layer")
     with pytest.raises(RunError, match="images: "):
         search(whole[1], tiny.data(n=199))
-
-
-def test_several_machines_share_a_database(tmp_path):
-    url = f"sqlite:///{tmp_path / 'trials.db'}"
-    one = search(tmp_path / "one", trials=4, at_once=2, storage=url, epochs=1)
-    two = search(tmp_path / "two", trials=8, at_once=2, storage=url, epochs=1)
-    assert two["trials"][:4] == one["trials"]
-    assert len({trial["title"] for trial in two["trials"]}) == 8
-    assert sorted(path.name for path in (tmp_path / "two").glob("batch-*")) == ["batch-000", "batch-001"]
 
 
 def test_several_runs_can_be_asked_for_at_once(tmp_path):
@@ -215,21 +187,6 @@ def test_several_runs_can_be_asked_for_at_once(tmp_path):
     content = search(tmp_path, trials=7, at_once=2, runs_at_once=2, epochs=1, runner=runner)
     assert asked[:2] == [[2, 2], [2, 1]]
     assert [trial["run"] for trial in content["trials"]][3:6] == [["batch-001", 1], ["batch-002", 0], ["batch-002", 1]]
-
-
-@pytest.mark.parametrize("storage", [None, "sqlite:///trials.db"])
-def test_a_storage_that_is_lost_on_the_way_is_one_line(storage, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-    def harmful(tasks, data):
-        outcomes = here(tasks, data)
-        path = Path("run/trials.journal" if storage is None else "trials.db")
-        path.unlink()
-        path.mkdir()
-        return outcomes
-
-    with pytest.raises(RunError, match=r"cannot keep the trials in .*; fix that, then run the same command again"):
-        search(Path("run"), trials=2, epochs=1, storage=storage, runner=harmful)
 
 
 # Lanes that are taken out of a run
@@ -322,49 +279,28 @@ def test_what_a_run_needs_can_be_sent_to_another_machine(whole, tmp_path):
 # What is searched
 
 
-def trial(**params):
+def test_one_alpha_for_each_layer(tmp_path):
     import optuna
 
-    return optuna.trial.FixedTrial(params)
+    layers = {"layers": ("conv1", "conv2")}
+    going = Search(tiny.config(), DATA, tmp_path, over="alpha-per-layer", every="both", common=layers)
+    drawn = optuna.trial.FixedTrial({"alpha conv1": 0.01234, "alpha conv2": 5e-5, "every": "step"})
+    assert going.suggested(drawn) == Lane("conv1=0.0123,conv2=0", "step", layers=("conv1", "conv2"))
+    known = [going.suggested(optuna.trial.FixedTrial(parameters)) for parameters in going.known]
+    assert [(lane.alpha, lane.every) for lane in known] == [("0", "epoch"), ("1", "epoch"), ("1", "step")]
 
 
-def test_one_alpha_for_each_layer():
-    space = Space("alpha-per-layer", "both", ("conv1", "conv2"), 10)
-    assert space.lane(trial(**{"alpha conv1": 0.01234, "alpha conv2": 5e-5, "every": "step"})) == Lane(
-        "conv1=0.0123,conv2=0", "step"
-    )
-    known = [space.lane(trial(**parameters)) for parameters in space.known]
-    assert known == [Lane("0"), Lane("1", "epoch"), Lane("1", "step")]
-
-
-@pytest.mark.parametrize(
-    ("parameters", "expected"),
-    [
-        ({"kind": "constant", "every": "step"}, Lane("0.5", "step")),
-        ({"kind": "decay", "power": 2.0, "every": "epoch"}, Lane("decay:0.5:2", "epoch")),
-        ({"kind": "end"}, Lane("end:0.5")),
-        ({"kind": "once", "epoch": 3}, Lane("once:3:0.5")),
-    ],
-)
-def test_a_schedule(parameters, expected):
-    assert Space("schedule", "both", ("conv1",), 10).lane(trial(alpha=0.5, **parameters)) == expected
-    assert Space("schedule", "both", ("conv1",), 10).lane(trial(**{**parameters, "alpha": 1e-5})) == Lane("0")
-    assert Space("schedule", "3", ("conv1",), 10).lane(trial(alpha=0.5, **parameters)).every in ("3", "epoch")
-
-
-def test_a_search_by_layer_and_one_over_schedules(tmp_path):
+def test_a_search_by_layer_and_one_of_both_cadences(tmp_path):
     layers = {"layers": ("conv1", "conv3")}
     by_layer = search(tmp_path / "a", over="alpha-per-layer", epochs=2, common=layers, prune=False)
     assert list(by_layer["chosen"]["alpha"]) == ["conv1", "conv3"]
     assert {tuple(trial["alphas"]) for trial in by_layer["trials"][2:]} == {("conv1", "conv3")}
-    assert set(by_layer["importances"]) == {"alpha conv1", "alpha conv3"}
-    assert sum(by_layer["importances"].values()) == pytest.approx(1)
-    schedules = search(tmp_path / "b", over="schedule", every="both", epochs=2, trials=18, at_once=9)
-    assert {trial["kind"] for trial in schedules["trials"]} == {"constant", "decay", "end", "once"}
-    assert {trial["lane"]["every"] for trial in schedules["trials"]} == {"epoch", "step"}
-    for content in (by_layer, schedules):
-        known = [trial["value"] for trial in content["trials"][: 3 if content is schedules else 2]]
-        assert content["chosen"]["value"] >= max(known)
+    both = search(tmp_path / "b", every="both", epochs=2, trials=10, at_once=5)
+    assert {trial["lane"]["every"] for trial in both["trials"]} == {"epoch", "step"}
+    for content, n in ((by_layer, 2), (both, 3)):
+        assert content["chosen"]["value"] >= max(trial["value"] for trial in content["trials"][:n])
+    drawn = plot.search_figure(typed(SearchOutcome, both)).axes[0]
+    assert {"every epoch", "every step", "chosen"} <= {*drawn.get_legend_handles_labels()[1]}
 
 
 def test_the_plain_mlp_is_tested_whichever_coupling_is_searched(tmp_path):
@@ -375,52 +311,15 @@ def test_the_plain_mlp_is_tested_whichever_coupling_is_searched(tmp_path):
     assert plain["validation"] == content["trials"][0]["value"]
 
 
-@pytest.mark.parametrize(
-    ("coupling", "names", "known"),
-    [
-        ("relax", {"relax_after"}, [1, 4]),
-        ("pathway", {"decay_prior", "decay_rest"}, [0, 1e-4]),
-        ("gate", {"gate"}, [0.5]),
-    ],
-)
-def test_couplings_without_an_alpha_have_settings_to_search(coupling, names, known, tmp_path):
-    content = search(tmp_path, over="settings", epochs=4, trials=8, common={"coupling": coupling})
-    assert all(set(trial["alphas"]) == names and trial["kind"] == coupling for trial in content["trials"])
-    assert [next(iter(trial["alphas"].values())) for trial in content["trials"]][: len(known)] == known
-    drawn = [tuple(trial["alphas"].values()) for trial in content["trials"]]
-    assert len(set(drawn)) == len(drawn) >= 4
-    assert content["chosen"]["value"] == max(
-        trial["value"] for trial in content["trials"] if trial["state"] == "complete"
-    )
-    assert content["chosen"]["alpha"] == {}
-    titles = [row["title"] for row in content["final"]]
-    assert "S-MLP (alpha 0)" in titles
-    drawn = plot.search_figure(typed(SearchOutcome, content)).axes[0]
-    assert drawn.get_xlabel() == sorted(names)[0].replace("_", " ")
-
-
-@pytest.mark.parametrize(
-    ("given", "match"),
-    [
-        ({"common": {"coupling": "relax"}}, "'relax', which has no alpha to search; add --over settings"),
-        ({"over": "settings"}, "couplings without an alpha, not interpolate; add --coupling relax"),
-        (
-            {"over": "settings", "every": "step", "common": {"coupling": "gate"}},
-            "every is step, but gate mixes nothing",
-        ),
-        ({"over": "settings", "common": {"coupling": "relax", "relax_after": 2}}, "relax_after is what is searched"),
-        ({"over": "settings", "trials": 1, "common": {"coupling": "pathway"}}, "known settings come first"),
-    ],
-)
-def test_what_cannot_be_searched_together(given, match, tmp_path):
-    with pytest.raises(ConfigError, match=match):
-        search(tmp_path, **given)
+def test_a_coupling_without_an_alpha_cannot_be_searched(tmp_path):
+    with pytest.raises(ConfigError, match="'relax', which has no alpha to search; leave --coupling out"):
+        search(tmp_path, common={"coupling": "relax"})
 
 
 def test_it_ends_where_there_is_nothing_left_to_try(tmp_path, monkeypatch):
     """Of a space with three lanes in it, all are tried once."""
-    monkeypatch.setattr(Space, "_alpha", lambda space, trial, name: f"{trial.suggest_int(name, 0, 2) / 2:g}")
-    monkeypatch.setattr(Space, "known", [{"alpha": 0}, {"alpha": 2}])
+    monkeypatch.setattr(Search, "_alpha", lambda search, trial, name: f"{trial.suggest_int(name, 0, 2) / 2:g}")
+    monkeypatch.setattr(Search, "known", [{"alpha": 0}, {"alpha": 2}])
     content = search(tmp_path, epochs=1)
     expected = ["S-MLP (alpha 0)", "I-MLP alpha 1, every step", "I-MLP alpha 0.5, every step"]
     assert [trial["title"] for trial in content["trials"]] == expected
@@ -495,14 +394,11 @@ def test_a_signal_saves_and_says_how_to_go_on(bars):
         (["--validation", "0.001"], "is none of them"),
         (["--seeds", "0"], "seeds is 0; give 1 to 10,000"),
         (["--lanes-at-once", "0"], "--lanes-at-once is 0; give at least 1"),
-        (["--over", "beta"], "--over is 'beta'; use alpha or alpha-per-layer or schedule"),
+        (["--over", "beta"], "--over is 'beta'; use alpha or alpha-per-layer"),
         (["--every", "often"], "every is 'often'; use epoch, step"),
         (["--layers", "conv9"], "conv9"),
         (["--alpha", "0.5"], "--alpha is for one lane"),
         (["--engine", "cloud"], "engine is 'cloud'; use local or ray"),
-        (["--storage", "nonsense"], "cannot keep the trials in nonsense: "),
-        (["--storage", "redis://me:secret@x"], "cannot keep the trials in redis://x: "),
-        (["--storage", "sqlite:////nowhere/at/all.db"], "cannot keep the trials in sqlite:////nowhere/at/all.db: "),
     ],
 )
 def test_bad_input_is_one_line(given, message, bars):
@@ -513,10 +409,7 @@ def test_bad_input_is_one_line(given, message, bars):
     assert result.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    "given",
-    [["--device", "nonsense"], ["--device", "cuda:99"], ["--storage", "nonsense"], ["--storage", "sqlite:////no/x"]],
-)
+@pytest.mark.parametrize("given", [["--device", "nonsense"], ["--device", "cuda:99"]])
 def test_what_is_refused_leaves_no_files(given, bars, tmp_path):
     before = sorted(tmp_path.rglob("*"))
     result = CliRunner().invoke(app, command(bars, *given))
@@ -527,12 +420,13 @@ def test_what_is_refused_leaves_no_files(given, bars, tmp_path):
 def test_without_optuna_it_says_what_to_install(bars, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(ImlpError, match=r"pip install optuna$"):
-        search_space.import_optuna()
+        import_optuna()
     assert CliRunner().invoke(app, command(bars)).exit_code == 2
 
 
-def test_a_damaged_journal_is_one_line(tmp_path):
+@pytest.mark.parametrize("text", ["no list\nat all\n", '[{"batch-000": 5}]'])
+def test_damaged_batches_are_one_line(text, tmp_path):
     search(tmp_path, trials=2, epochs=1)
-    (tmp_path / "trials.journal").write_text("no journal\nat all\n")
-    with pytest.raises(ConfigError, match="cannot keep the trials in"):
+    (tmp_path / "batches.json").write_text(text)
+    with pytest.raises(RunError, match=r"cannot read .*batches\.json: .*; choose another folder with --out"):
         search(tmp_path, trials=2, epochs=1)
