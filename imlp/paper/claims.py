@@ -301,6 +301,20 @@ def larger_gain(evidence: Evidence, *, larger: str, smaller: str, alpha: str, ev
     return _all([more, evidence.above(one[1], one[0])]), f"{text}, spread {spread:.2f}{evidence.remark(*one, *two)}"
 
 
+def best_falls(evidence: Evidence, *, arms: list[str], every: str) -> tuple[str, str]:
+    """The best alpha of the first arm is larger than that of the last, whichever of those level with it is the best."""
+    ranges, texts = [], []
+    for arm in arms:
+        scores = [evidence.score(arm, Lane(alpha="0")), *evidence.series(arm, every)]
+        best = max(scores, key=lambda score: score.mean)
+        level = [score.alpha or 0 for score in scores if evidence.above(best, score) <= 0]
+        ranges.append((min(level), max(level)))
+        texts.append(f"{arm}: {best} at {best.alpha:g}, level from {min(level):g} to {max(level):g}")
+    first, last = ranges[0], ranges[-1]
+    verdict = HOLDS if first[0] > last[1] else FAILS if first[1] <= last[0] else UNKNOWN
+    return verdict, "; ".join(texts) + evidence.remark(*scores)
+
+
 def collapses(evidence: Evidence, *, arms: list[str]) -> tuple[str, str]:
     """The valleys of arms with other learning rates, at all cadences, are one curve within the spread over seeds.
 
@@ -380,7 +394,7 @@ CLAIMS: dict[str, Callable[..., tuple[str, str]]] = {
     "dip": dip, "logarithmic": logarithmic, "one-is-prior": one_is_prior,
     "above": above, "below": below, "any-above": any_above, "larger-gain": larger_gain, "overfits": overfits,
     "no-dip": no_dip, "stays-near": stays_near, "peak": peak, "equal": equal,
-    "collapses": collapses, "follows": follows,
+    "collapses": collapses, "follows": follows, "best-falls": best_falls,
 }  # fmt: skip
 NAMING = ("higher", "lower", "lanes", "models")  # settings of claims that name lanes
 

@@ -251,6 +251,27 @@ def test_larger_gain(second, expected):
 
 
 @pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([58, 50, 51], "holds"),
+        ([50, 51, 58], "fails"),
+        ([50, 58, 51], "fails"),  # it stays
+        ([58, 57.9, 50], "cannot tell"),  # either of two may be the best
+    ],
+)
+def test_best_falls(values, expected):
+    """Alpha 0.5 is best in the first arm, with alpha 0, 0.5 and 1 in the last."""
+    first, last = (
+        arm(spread(50), {Lane(alpha=alpha): spread(value) for alpha, value in zip(("0", "0.5", "1"), own, strict=True)})
+        for own in ([50, 58, 51], values)
+    )
+    claim = {"kind": "best-falls", "arms": ["a", "b"]}
+    found = verdict(claim, a=first, b=last)
+    assert found[0] == expected
+    assert found[1].startswith("a: 58.00 +- 0.50 at 0.5, level from 0.5 to 0.5; b: 58.00 +- 0.50 at ")
+
+
+@pytest.mark.parametrize(
     ("loss", "expected"), [([2, 1.5, 1.2, 1.4, 1.6], "holds"), ([2, 1.5, 1.2, 1.1, 1.0], "fails"), ([1.0] * 5, "fails")]
 )
 def test_overfits(loss, expected):
