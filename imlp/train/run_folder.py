@@ -52,8 +52,8 @@ ENTRIES = (  # in the order in which they are deleted: whatever is left at any m
     *(Entry(f"{model}{suffix}") for model in ("lane#", "prior") for suffix in FORMATS.values()),
     Entry(LOG),
     Entry(NETWORK, needed=True, archived=True),
-    Entry(f"{COUPLING}.py", needed=True),
-    Entry(f"{COUPLING}#.py", needed=True),
+    Entry(f"{COUPLING}.py", needed=True, archived=True),
+    Entry(f"{COUPLING}#.py", needed=True, archived=True),
     Entry(CONFIG, needed=True, archived=True),
 )
 
