@@ -10,7 +10,6 @@ from imlp.errors import ConfigError
 from imlp.files import make_folder, write_json
 from imlp.paper.experiments import BUDGETS, Budget, Experiment, names, read_experiment
 from imlp.study.cost import UNSURE, counted, seconds_of, span, speeds_of
-from imlp.study.outcomes import typed
 from imlp.train.run_reader import read_json
 
 NIGHT = 8 * 3600  # seconds
@@ -45,14 +44,15 @@ def overnight(
     if paper.alphas is None:
         raise ConfigError(f"overnight is for figure 2, not {experiment.name}", f"use --budget {' or '.join(BUDGETS)}")
     speeds = None
-    if folder and (folder / CHOICE).exists():
-        choices = [typed(Budget, read_json(folder / CHOICE, dict))]
-    else:
-        choices = [
-            Budget(seeds or usual, alphas, settings={**paper.settings, "epochs": epochs})
-            for epochs in EPOCHS
-            for alphas, usual in ALPHAS
-        ]
+    kept = read_json(folder / CHOICE, {"seeds": int}) if folder and (folder / CHOICE).exists() else None
+    choices = [
+        Budget(kept["seeds"] if kept else seeds or usual, alphas, settings={**paper.settings, "epochs": epochs})
+        for epochs in EPOCHS
+        for alphas, usual in ALPHAS
+    ]
+    if kept and not (choices := [choice for choice in choices if dataclasses.asdict(choice) == kept][:1]):
+        remedy = "delete it, or choose another folder with --out"  # it may be somebody else's, and name code
+        raise ConfigError(f"{CHOICE} in {folder} is none of the choices for a night", remedy)
     for choice in choices:
         budgets = {**experiment.budgets, "overnight": choice}
         cut = dataclasses.replace(experiment, budgets=budgets)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from imlp.files import check_new, check_path, write_json
-from imlp.paper.cost import overnight
+from imlp.paper.cost import CHOICE, overnight
 from imlp.paper.experiments import Experiment, read_experiment
 from imlp.study.cluster import Cluster, connected
 from imlp.study.outcomes import ExperimentOutcome
@@ -62,13 +62,13 @@ def reproduce(
     changed = given | ({"every": every} if every else {})
     plans = experiment.plans("paper" if budget == "overnight" else budget, **changed)
     folder = check_path(out or default_folder(experiment, budget, plans, changed))
+    record, page = folder / "experiment.json", folder / "report.html"
+    refuse_links([record, page, folder / CHOICE])
     if budget == "overnight":
         experiment, chosen = overnight(experiment, changed, seeds, folder, watcher.progress)
         watcher.noted(f"overnight: {chosen}")
         plans = experiment.plans(budget, **changed)
     n, first = check_seeds(experiment.seeds(budget) if seeds is None else seeds), given.get("seed", 0)
-    record, page = folder / "experiment.json", folder / "report.html"
-    refuse_links([record, page])
     check_new(page, force=not report, remedy="choose another folder with --out, or add --no-report")
     arms: dict[str, Arm] = {}
     failed: list[dict[str, str]] = []

@@ -152,6 +152,21 @@ def test_nor_code_of_a_coupling(name, made, tmp_path, monkeypatch):
     assert result.exit_code == 0 or "evil.py:Mine" in result.stderr, result.output
 
 
+@pytest.mark.parametrize("network", ["evil.py:mine", "evil:mine", 5])
+def test_nor_code_that_the_choice_for_a_night_names(network, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    Path("evil.py").write_text(RAISES)
+    Path("theirs").mkdir()
+    settings = {"data": "cifar10", "network": network, "epochs": 3}
+    choice = {"seeds": 1, "alphas": "0,1e-3..1:4log", "every": None, "settings": settings}
+    Path("theirs/overnight.json").write_text(json.dumps(choice))
+    result = invoke(["reproduce", "figure2-cnn", "--budget", "overnight", "--out", "theirs"])
+    assert not Path("ran").exists()
+    assert result.exit_code == 2, result.output
+    assert "overnight.json in theirs is none of the choices for a night" in result.stderr
+
+
 def test_every_command_that_reads_runs_is_tested():
     assert {arguments[0] for arguments, _ in READERS.values()} - {"results"} == {
         *chain(*COMMANDS.values())
@@ -206,7 +221,9 @@ def test_a_command_does_not_write_through_links_of_a_runs_folder(arguments, name
         assert Path("victim").read_bytes() != b"precious"
 
 
-@pytest.mark.parametrize(("command", "name"), [("search", "search.json"), ("reproduce", "experiment.json")])
+@pytest.mark.parametrize(
+    ("command", "name"), [("search", "search.json"), ("reproduce", "experiment.json"), ("reproduce", "overnight.json")]
+)
 def test_a_study_does_not_write_through_links_of_its_folder(command, name, made, tmp_path, monkeypatch):
     needs("optuna")
     monkeypatch.chdir(tmp_path)
