@@ -3,6 +3,7 @@
 import os
 import platform
 import re
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -147,8 +148,9 @@ def processor() -> str:
 
 
 def environment() -> dict[str, Any]:
+    script = os.path.basename(sys.argv[0])
     return {
         **facts_of_this_machine(),
-        "command": " ".join([os.path.basename(sys.argv[0]), *sys.argv[1:]]),
+        "command": "python " * script.endswith(".py") + shlex.join([script, *sys.argv[1:]]),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }
