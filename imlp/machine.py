@@ -89,9 +89,10 @@ class Memory:
         free = free_memory(self.device)
         fit = max(0, (free - self.once) // self.lane)
         needed, left = (f"{number / 2**30:,.1f} GiB" for number in (self.total, free))
+        lanes, smaller = "1 lane" if self.lanes == 1 else f"{self.lanes} lanes", "take a smaller --batch or network"
         return RunError(
-            f"{self.lanes} lanes of {self.network} need about {needed} on {self.device}, where {left} are free",
-            f"about {fit} would fit: run the others apart, as sweep does, or take a smaller --batch or network",
+            f"{self.network} with {lanes} needs about {needed} on {self.device}, where {left} are free",
+            f"about {fit} would fit: run the others apart, as sweep does, or {smaller}" if fit else smaller,
         )
 
 
