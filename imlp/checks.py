@@ -105,7 +105,7 @@ def can_be_measured(spec: Spec) -> None:
     """Refuse a layer that has no weight to project on."""
     is_spec(spec)
     if not spec.parameters:
-        raise ArrayError(f"{spec} has no weight to be measured by", "measure a layer that has one")
+        raise ArrayError(f"{spec} has no weight to compare with", "measure a layer that has one")
 
 
 def alphas(alpha: Any, lanes: int | None) -> list[float]:

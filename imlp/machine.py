@@ -3,6 +3,7 @@
 import os
 import platform
 import re
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -88,9 +89,10 @@ class Memory:
         free = free_memory(self.device)
         fit = max(0, (free - self.once) // self.lane)
         needed, left = (f"{number / 2**30:,.1f} GiB" for number in (self.total, free))
+        lanes, smaller = "1 lane" if self.lanes == 1 else f"{self.lanes} lanes", "take a smaller --batch or network"
         return RunError(
-            f"{self.lanes} lanes of {self.network} need about {needed} on {self.device}, where {left} are free",
-            f"about {fit} would fit: run the others apart, as sweep does, or take a smaller --batch or network",
+            f"{self.network} with {lanes} needs about {needed} on {self.device}, where {left} are free",
+            f"about {fit} would fit: run the others apart, as sweep does, or {smaller}" if fit else smaller,
         )
 
 
@@ -147,8 +149,9 @@ def processor() -> str:
 
 
 def environment() -> dict[str, Any]:
+    script = os.path.basename(sys.argv[0])
     return {
         **facts_of_this_machine(),
-        "command": " ".join([os.path.basename(sys.argv[0]), *sys.argv[1:]]),
+        "command": "python " * script.endswith(".py") + shlex.join([script, *sys.argv[1:]]),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }

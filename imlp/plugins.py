@@ -111,7 +111,7 @@ def named_before(reference: str, digest: str, what: str = "network") -> Outside:
     for (_, other), outside in _named.items():
         if other == name:
             problem = f"{shown(outside.place)} is not the text that {shown(reference)} was when the run began"
-            raise OutsideError(problem, f"name the text of that time: a run's folder keeps a copy, {what}.py")
+            raise OutsideError(problem, f"name the file as it was then: a run's folder keeps a copy, {what}.py")
     raise OutsideError(
         f"{shown(reference)} is code from outside the package, which is only run if you name it",
         f"add --{what} {shown(reference)}, or the copy in the run's folder: {what}.py:{name}",

@@ -6,7 +6,7 @@ of the network in every step. `dx` of a network's `first` layer is not needed an
 
 There is no lane axis here: the lanes of a model are computed one after the other. A kernel may round differently for
 a different number of lanes (batched products, reductions over a stack, the tails of vectorised loops), and a lane's
-numbers must not depend on its company.
+numbers must not depend on the others.
 """
 
 from collections.abc import Callable, Iterable

@@ -29,7 +29,7 @@ def pull(dense: Tensor, spec: Spec, locality: Any, sharing: Any = None) -> Tenso
     """
     both = check_changes(spec, dense, locality, locality if sharing is None else sharing)
     if not spec.parameters:
-        raise ArrayError(f"{spec} has no weight to be near to", "pull towards a layer that has one")
+        raise ArrayError(f"{spec} has no weight to pull towards", "pull towards a layer that has one")
     for lane, outside, inside in zip(dense if dense.ndim == 3 else (dense,), *both, strict=True):
         if outside or inside:
             _pull(lane, spec, outside, inside)

@@ -32,7 +32,7 @@ from imlp.spec import Conv, Local, Spec
 SOURCE = Path(__file__).with_name("rows.c")
 TYPES = {torch.float32: ("f32", "float", ctypes.c_float), torch.float64: ("f64", "double", ctypes.c_double)}
 FLAGS = ("-O3", "-march=native", "-fopenmp", "-shared", "-fPIC")
-STALE = 600  # seconds after which nobody is compiling any more
+STALE = 600  # seconds after which no process can still be compiling
 LEAST = 2**18  # numbers in `W`; views are done with fewer before it is compiled
 
 

@@ -107,7 +107,8 @@ def densify(
         report |= {"numbers": plan.numbers, "parameters": total, "output_error": errors["output"]["error"]}
         print_json(report | {"error": worst, "tolerance": TOLERANCE["float32"]})
     else:
-        out.print(f"{model}, layer by layer:\n{rows}\n", soft_wrap=True)
+        narrow = imlp.nn.Table({name: {k: v for k, v in row.items() if k != "numbers"} for name, row in rows.items()})
+        out.print(f"{model}, layer by layer:\n{narrow}\n", soft_wrap=True)
         before = sum(parameter.numel() for parameter in prior.parameters())
         out.print(
             f"{before:,} parameters, {total:,} in the dense form, of which {plan.numbers:,} in these layers",

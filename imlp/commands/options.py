@@ -84,7 +84,7 @@ class Study(Output):
 
 @contextmanager
 def exit_if_interrupted(remedy: str = "run the same command again") -> Iterator[None]:
-    """What a signal has stopped ends with the exit code that a shell expects, and says that nothing is lost."""
+    """End what a signal stopped with the exit code that a shell expects, and say that nothing is lost."""
     try:
         yield
     except Interrupted as stop:

@@ -111,8 +111,8 @@ def print_outcome(outcome: ExperimentOutcome) -> None:
     if outcome.lacking and any(row.paper is not None for row in outcome.table):
         out.print(f"not the paper's setting ({outcome.lacking}), so nothing is subtracted", soft_wrap=True)
     for verdict in outcome.verdicts:
-        out.print(f"{verdict.verdict.upper()}: {verdict.claim}", soft_wrap=True)
-        out.print(f"    {verdict.because}", soft_wrap=True)
+        out.print(f"{verdict.verdict.upper()}: {verdict.claim}", soft_wrap=not out.is_terminal)
+        out.print(f"    {verdict.because}", soft_wrap=not out.is_terminal)
 
 
 def print_list(*, estimate: bool, json: bool) -> None:

@@ -123,7 +123,7 @@ class Dataset:
         return sha.hexdigest()
 
     def take(self, train_size: int | None, test_size: int | None, *, seed: int) -> "Dataset":
-        """So many training and test images (None: all), chosen by `seed`, in their old order."""
+        """This many training and test images (None: all), chosen by `seed`, in their original order."""
         kept: dict[str, Any] = {}
         for part, size, stream in (("", train_size, 0), ("_test", test_size, 1)):
             x, y = getattr(self, f"x{part}"), getattr(self, f"y{part}")

@@ -115,7 +115,7 @@ def _is_original(layout: Layout, arrays: Arrays) -> bool:
 def _download(layout: Layout, url: str, archive: Path, progress: ProgressCallback) -> None:
     """Fetch the archive and check it.
 
-    An interrupted download is resumed, from whichever source. If the result is wrong, this source gets a clean start.
+    An interrupted download is resumed, from any source. If the result is wrong, this source gets a clean start.
     """
     part = archive.with_name(f"{archive.name}.part")
     if _size(part) > layout.size:

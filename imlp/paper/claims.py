@@ -302,7 +302,7 @@ def larger_gain(evidence: Evidence, *, larger: str, smaller: str, alpha: str, ev
 
 
 def best_falls(evidence: Evidence, *, arms: list[str], every: str) -> tuple[str, str]:
-    """The best alpha of the first arm is larger than that of the last, whichever of those level with it is the best."""
+    """The best alpha of the first arm is larger than that of the last, whichever of those that tie is the best."""
     ranges, texts = [], []
     for arm in arms:
         scores = [evidence.score(arm, Lane(alpha="0")), *evidence.series(arm, every)]

@@ -8,7 +8,7 @@ zero, so `M * W` is local but free to differ from place to place. `Pi W`, `M * W
 and each part is given as a share of `|W|^2`: a prior layer is all shared, and a matrix of independent random numbers
 holds as much of each as `measure_random` says. The distance is that of the shared part from the prior's own weight `w`,
 of which only the numbers that its matrix shows are counted: a kernel tap that never meets the image has no effect.
-The paper sets alpha and never measures what comes of it.
+The paper sets alpha and never measures its effect on the weights.
 """
 
 from functools import lru_cache

@@ -29,7 +29,7 @@ def pull(dense: Any, spec: Spec, locality: Any, sharing: Any = None) -> np.ndarr
     dense = checks.numbers(dense, "W")
     checks.dense_fits(spec, dense.shape)
     if not spec.parameters:
-        raise ArrayError(f"{spec} has no weight to be near to", "pull towards a layer that has one")
+        raise ArrayError(f"{spec} has no weight to pull towards", "pull towards a layer that has one")
     n = None if dense.ndim == 2 else len(dense)
     both = checks.alphas(locality, n), checks.alphas(locality if sharing is None else sharing, n)
     pulled = [_pull(W, spec, *alphas) for W, *alphas in zip(dense if n else dense[None], *both, strict=True)]

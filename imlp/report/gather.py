@@ -299,7 +299,7 @@ def place(folder: Path) -> str:
 
 
 def _warnings(arm: Arm) -> list[str]:
-    notes = [f"{place(run.folder)} is {state(run)}; it is in no mean." for run in arm.runs if not run.result]
+    notes = [f"{place(run.folder)} is {state(run)}, and not part of any mean." for run in arm.runs if not run.result]
     for run in arm.runs:
         for stop in (stop for stop in (run.result or {}).get("stopped", ()) if "reason" not in stop):
             where = f"epoch {stop['epoch']}, step {stop['step']}, from {stop['layer']} on"

@@ -43,14 +43,14 @@ class Spec:
     - `matrix(self, ...)`: its matrix from those arrays (float64, given by name), a SciPy sparse array or an ndarray; or
       instead, and faster for many numbers, `fills(self)`: three index arrays of equal length, `(rows, columns,
       numbers)`, which add a number (counted through all parameters) to the entry in a row and column;
-    - `linear = False`, if the matrix is not linear in the parameters. It has then no `adjoint` and no `project`, and so
-      cannot be trained; everything else works.
+    - `linear = False`, if the matrix is not linear in the parameters. Such a noun has no `adjoint` and no `project`, so
+      it cannot be trained; everything else works.
 
-    All else follows from the matrix, in both backends and on every device: `expand_bias`, `apply`, `adjoint`,
-    `interpolate`, `project`, its explanation and its picture. What it may say besides:
+    Everything else follows from the matrix, in both backends and on every device: `expand_bias`, `apply`, `adjoint`,
+    `interpolate`, `project`, its explanation and its picture. It may also say:
 
-    - `bias_shape`: None for a layer without a bias. Unless said, there is one number for each output;
-    - `bias_index`: which number of the bias each output gets, if `bias_shape` is another one;
+    - `bias_shape`: None for a layer without a bias. By default there is one number for each output;
+    - `bias_index`: which number of the bias each output gets, if `bias_shape` is not the default;
     - `in_shape` and `out_shape`: what the flat input and output stand for, such as `(channels, height, width)`.
 
     The verbs take and return a single parameter as an array, and several as a mapping from names to arrays.

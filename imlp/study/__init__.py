@@ -1,4 +1,4 @@
-"""Many runs: sweeps and searches, on this machine or on a Ray cluster, and what came out.
+"""Many runs: sweeps and searches, on this machine or on a Ray cluster, and their results.
 
 `sweep` and `search` do what the commands of the same names do, without a console.
 """

@@ -389,7 +389,7 @@ class Pruner(Callback):
 
 
 def check_trials(trials: int) -> None:
-    """Refuse a number of trials that nobody can run, before anything slow is done with it."""
+    """Refuse more trials than anybody could run, before anything slow is done with it."""
     if trials > MOST_TRIALS:
         raise ConfigError("--trials is too large", f"give at most {MOST_TRIALS:,}")
 

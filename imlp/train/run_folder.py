@@ -1,7 +1,7 @@
 """A run's folder: what its files are called, what each one is for, and how they are written, checked and deleted.
 
-Nobody else names these files. `ENTRIES` is the one list of what belongs to a run; everything else in the folder is the
-user's, and is never touched.
+No other module names these files. `ENTRIES` is the one list of what belongs to a run; everything else in the folder is
+the user's, and is never touched.
 """
 
 import json
@@ -22,7 +22,7 @@ from imlp.train.config import Config, differences, read, recorded, to_toml
 
 CONFIG, ENVIRONMENT, METRICS, TIMES, RESULT = "config.toml", "env.json", "metrics.jsonl", "times.jsonl", "result.json"
 CHECKPOINT = "checkpoint"
-NETWORK = "network.py"  # the text of a network from outside the package; nobody runs it unless the user names it
+NETWORK = "network.py"  # the text of a network from outside the package; only run if the user names it
 COUPLING = "coupling"  # .py: the same of a coupling; a second one is coupling2.py
 PICTURE, TENSORBOARD, LOG, LOCK = "run.png", "tensorboard", "error.log", ".lock"
 FORMATS = {"safetensors": ".safetensors", "npz": ".npz", "torch": ".pt2", "onnx": ".onnx"}  # of exported networks

@@ -152,7 +152,7 @@ def test_alpha_one_with_sgd_is_a_convolution_whose_taps_learn_at_their_own_rates
 
 
 def test_what_cannot_be_pulled_is_refused():
-    with pytest.raises(ArrayError, match="has no weight to be near to"):
+    with pytest.raises(ArrayError, match="has no weight to pull towards"):
         reference.pull(np.ones((6, 6)), imlp.Transpose(2, 3), 0.5)
     model = reference.init(NETWORK, dense=True, seed=0, lanes=2)
     with pytest.raises(ArrayError, match="interpolate needs a prior"):

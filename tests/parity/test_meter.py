@@ -208,7 +208,7 @@ def test_what_cannot_be_measured(backend):
     backend = BACKENDS[backend]
     for call in (lambda: backend.measure(backend.place(np.eye(4)), Transpose(2, 2)),
                  lambda: backend.measure_random(Transpose(2, 2))):  # fmt: skip
-        with pytest.raises(ArrayError, match="has no weight to be measured by; measure a layer that has one"):
+        with pytest.raises(ArrayError, match="has no weight to compare with; measure a layer that has one"):
             call()
 
 

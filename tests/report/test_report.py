@@ -187,7 +187,7 @@ def test_validation_accuracy_is_never_called_test_accuracy(tmp_path):
 
 
 def test_unfinished_runs_and_stopped_lanes_are_listed(made):
-    assert "other/unfinished is unfinished: 1 of 3 epochs; it is in no mean." in made.page
+    assert "other/unfinished is unfinished: 1 of 3 epochs, and not part of any mean." in made.page
     stopped = r"I-MLP alpha 0.5, every epoch stopped in \S*other/stopped: its loss was not finite in epoch 2, step"
     assert re.search(stopped, made.page)
     rows = {row["model"]: row for row in rows_of(made.tables["second-arm-results"])}

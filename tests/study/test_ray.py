@@ -7,6 +7,7 @@ There is one cluster for all; with xdist that takes `--dist loadfile`, which kee
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -274,7 +275,7 @@ def test_two_nodes_come_to_the_same_bits_and_a_run_that_fails_takes_no_other_dow
     shutil.rmtree(tmp_path / broken)
     check_same(tmp_path, {run: own for run, own in expected.items() if run != broken})
     for run in tmp_path.glob("seed*"):
-        assert " ".join(sweep) in json.loads((run / "env.json").read_text())["command"]
+        assert shlex.join(sweep) in json.loads((run / "env.json").read_text())["command"]
     assert not list(tmp_path.glob(".driver-*"))
 
 

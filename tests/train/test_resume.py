@@ -464,7 +464,7 @@ def test_more_lanes_than_memory_are_refused_with_how_many_would_fit(tmp_path, mo
     monkeypatch.setattr(StateFactory, "new", pytest.fail)
     for begin in (trainer.run, trainer.seconds_a_step):
         with pytest.raises(
-            RunError, match=r"20000 lanes of cnn need about .* GiB on cpu, where .* GiB are free; about"
+            RunError, match=r"cnn with 20000 lanes needs about .* GiB on cpu, where .* GiB are free; about"
         ):
             begin()
 
@@ -473,7 +473,10 @@ def test_lanes_that_do_not_fit_are_refused_with_how_many_would(tmp_path, monkeyp
     trainer = Trainer(tiny.config(lanes=tiny.lanes(0, 0.3, 1)), tiny.data(), tmp_path)
     need = trainer.memory()
     monkeypatch.setattr(machine, "free_memory", lambda device: need.total - 1)
-    with pytest.raises(RunError, match=r"3 lanes of cnn need about .*; about 2 would fit: run the others apart"):
+    with pytest.raises(RunError, match=r"cnn with 3 lanes needs about .*; about 2 would fit: run the others apart"):
+        trainer.run()
+    monkeypatch.setattr(machine, "free_memory", lambda device: need.once)
+    with pytest.raises(RunError, match=r"are free; take a smaller --batch or network$"):
         trainer.run()
     assert not (tmp_path / "config.toml").exists()
     monkeypatch.setattr(machine, "free_memory", lambda device: need.total)
