@@ -208,7 +208,7 @@ def _found(
         raise refusal(name, "the first axis of its input is not the batch", f" of {batch}: {x}")
     try:
         spec = spec_of(layer, x[1:])
-    except ModuleError as error:
+    except ImlpError as error:
         raise refusal(name, error.problem) from None
     if prod(y[1:]) != spec.matrix_shape[0]:
         raise refusal(name, "it is called with more than its input", ", such as output_size")

@@ -123,16 +123,17 @@ def _found(layer: nn.Module, in_shape: Shape) -> Spec:
     if pad is not None:
         raise ModuleError("it pads its input")
     if pools:
-        return _pooling(layer, in_shape)
+        return _pooling(layer, in_shape, tuple(y.shape[1:]))
     m_out, m_in = given["weight"].shape
     return Shared(prod(in_shape[:-1]), m_in, m_out)
 
 
-def _pooling(layer: Any, in_shape: Shape) -> Spec:
-    if layer.ceil_mode or (layer.padding not in (0, (0, 0)) and not layer.count_include_pad):
-        raise ModuleError("it divides by another number at the border (ceil_mode, count_include_pad)")
+def _pooling(layer: Any, in_shape: Shape, out_shape: Shape) -> Spec:
     c = in_shape[0]
-    return Conv(in_shape, c, kernel=layer.kernel_size, stride=layer.stride, padding=layer.padding, groups=c)  # type: ignore[arg-type]
+    spec = Conv(in_shape, c, kernel=layer.kernel_size, stride=layer.stride, padding=layer.padding, groups=c)  # type: ignore[arg-type]
+    if spec.out_shape != out_shape or (any(spec.padding) and not layer.count_include_pad):
+        raise ModuleError("it divides by another number at the border (ceil_mode, count_include_pad)")
+    return spec
 
 
 def _convolution(call: Call, in_shape: Shape, out_shape: Shape) -> Spec:
