@@ -74,10 +74,14 @@ def check_same(module: nn.Module, dense: nn.Module, plan: Plan, batch: Tensor, *
 
 
 def check_pass_fits(module: nn.Module, plan: Plan, *, remedy: str = "give a smaller image") -> None:
-    need, free = OPERATIONS_HELD * plan.pass_bytes, free_memory(str(a_parameter(module).device))
+    what = "a forward pass to check the dense form"
+    check_fits(what, OPERATIONS_HELD * plan.pass_bytes, a_parameter(module).device, remedy)
+
+
+def check_fits(what: str, need: int, device: torch.device, remedy: str) -> None:
+    free = free_memory(str(device))
     if need > free:
-        problem = f"a forward pass to check the dense form takes {need / 1e6:,.0f} MB"
-        raise ModuleError(f"{problem}, but there are {free / 1e6:,.0f} MB", remedy)
+        raise ModuleError(f"{what} takes {need / 1e6:,.0f} MB, but there are {free / 1e6:,.0f} MB", remedy)
 
 
 def _add_noise(name: str, layer: nn.Module, given: Tensor, output: Tensor) -> Tensor:

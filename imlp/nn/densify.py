@@ -1,5 +1,6 @@
 """A copy of a module in which the structured layers are dense ones."""
 
+from math import prod
 from typing import Any, Literal
 
 import torch
@@ -8,7 +9,7 @@ from torch import Tensor, nn
 from imlp.accel import matrix as dense_or_sparse
 from imlp.errors import ModuleError, known
 from imlp.machine import free_memory
-from imlp.nn.check import check_same
+from imlp.nn.check import check_fits, check_same
 from imlp.nn.choice import Layers, RefusedError, without
 from imlp.nn.convnd import ConvNd
 from imlp.nn.dense import Dense
@@ -92,9 +93,10 @@ def matrix(layer: nn.Module, input_shape: Shape | Tensor, *, layout: Literal["de
     if plain_class(layer) is None:
         names = ", ".join(kind.__name__ for kind in LAYER_CLASSES)
         raise ModuleError(f"{type(layer).__name__} is no layer with a matrix", f"give one of {names}")
-    (found,) = find(layer, input_shape, "").layers
-    weight, _ = prior_numbers(layer, found.spec, like=a_parameter(layer))
-    return dense_or_sparse(found.spec, weight, layout=layout)
+    spec, like = find(layer, input_shape, "").layers[0].spec, a_parameter(layer)
+    if layout == "dense" and not like.is_meta:
+        check_fits("the matrix", prod(spec.matrix_shape) * like.element_size(), like.device, "give layout='sparse'")
+    return dense_or_sparse(spec, prior_numbers(layer, spec, like=like)[0], layout=layout)
 
 
 def replaced(
