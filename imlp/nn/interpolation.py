@@ -4,6 +4,7 @@ The couplings are those of `imlp.couplings`. For the package's own, nothing of t
 """
 
 from collections.abc import Callable, Mapping, MutableMapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -38,7 +39,7 @@ class Interpolation:
       object derived from `imlp.couplings.Mixing`
     - `alpha_sharing`: of `self`, for what is local and not shared; `alpha` is then for what is not local
     - `optimizer`: its state of each parameter that was mixed is deleted, so that Adam starts again for it
-    - `layers`: which of the dense layers, by name or glob
+    - `layers`: which of the dense layers, by name, glob or type of the prior's layer; `!NAME` leaves out
     - `biases`: mix them as well
     - `steps`: how often `step()` will be called in total, for schedules that need it (`decay`, `end`)
 
@@ -86,12 +87,13 @@ class Interpolation:
     def __repr__(self) -> str:
         settings = {"coupling": self.coupling.name, "alpha": self.alpha, "alpha_sharing": self.alpha_sharing}
         settings |= {"every": self.every, "layers": list(self.pairs)}
+        settings |= {name: dict(value) for name, value in settings.items() if isinstance(value, Mapping)}
         shown = (f"{name}={value!r}" for name, value in settings.items() if value is not None)
         return f"{type(self).__name__}({', '.join(shown)})"
 
     @property
     def alpha(self) -> Any:
-        """One value if all layers have the same, otherwise one by layer; set it as in the constructor."""
+        """One value if all layers have the same, otherwise one by layer, to be read; set it as in the constructor."""
         return _common(self._alphas, len(self.pairs))
 
     @alpha.setter
@@ -319,7 +321,7 @@ def _count(name: str, value: Any, *, least: int = 1) -> int:
 
 def _common(given: Alphas, layers: int) -> Any:
     first = next(iter(given.values()))
-    return first if len(given) == layers and all(alpha == first for alpha in given.values()) else dict(given)
+    return first if len(given) == layers and all(a == first for a in given.values()) else MappingProxyType(given)
 
 
 def _saved(given: Alphas) -> dict[str, Any]:

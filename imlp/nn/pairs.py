@@ -32,7 +32,7 @@ def pairs(model: nn.Module, prior: nn.Module | None, layers: Layers = None) -> d
         raise ModuleError("the model has no dense layers", "make it with imlp.nn.densify(prior, input_shape)")
     beside = {} if prior is None else dict(prior.named_modules())
     chosen_pairs = {}
-    for name in choose(dense, layers, dense):
+    for name in choose({name: beside.get(name, layer) for name, layer in dense.items()}, layers, dense):
         small, layer = beside.get(name), dense[name]
         assert isinstance(layer, Dense)
         if prior is not None:
