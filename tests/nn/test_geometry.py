@@ -13,7 +13,7 @@ from imlp import reference
 from imlp.errors import ModuleError
 from imlp.nn.convnd import ConvNd
 from imlp.nn.geometry import spec_of
-from imlp.nn.weights import current, is_computed
+from imlp.nn.pairs import current, is_computed
 from imlp.spec import Conv
 
 needs("accel")
