@@ -62,8 +62,7 @@ def densify(
     import torch
 
     import imlp.nn
-    from imlp.nn.check import check_pass_fits
-    from imlp.nn.densify import replaced
+    from imlp.nn.densify import check_pass_fits, check_room, replaced
     from imlp.nn.factory import make
 
     check_suffix(out_file, ".safetensors")
@@ -82,13 +81,14 @@ def densify(
         table = imlp.nn.size_table(plan)
         progress("building the matrices", 2, 5)
         try:
-            dense = replaced(prior, plan, init="prior")
+            check_room(plan, prior)
         except imlp.nn.TooLargeError as error:
             if not error.left_out:  # nothing can be left out, and the table would help nobody
                 raise ModuleError(error.problem, error.remedy) from error
             if not json:
                 err.print(f"{model}, layer by layer:\n{table}\n", soft_wrap=True)
             raise ModuleError(error.problem, _short(error.left_out)) from error
+        dense = replaced(prior, plan, init="prior")
         check_pass_fits(prior, plan)
         progress("comparing the two", 3, 5)
         images = torch.randn(2, *image, generator=torch.Generator().manual_seed(seed))

@@ -7,35 +7,9 @@ the layers of the original, as one steps a learning-rate scheduler. Needs torch.
 from imlp import accel  # where torch is missing, this says how to install it
 from imlp.nn.branches import Branches, couple, decay_groups
 from imlp.nn.choice import RefusedError
-from imlp.nn.compare import bias_meter, project_, shift_meter, verify
+from imlp.nn.compare import Table, bias_meter, project_, shift_meter, verify
 from imlp.nn.dense import Dense
 from imlp.nn.densify import TooLargeError, densify, matrix, size_table
 from imlp.nn.find import Found, Plan, find
 from imlp.nn.interpolation import Interpolation, interpolate_, relax_
 from imlp.nn.line import align_, line
-from imlp.nn.table import Table
-
-__all__ = [
-    "Branches",
-    "Dense",
-    "Found",
-    "Interpolation",
-    "Plan",
-    "RefusedError",
-    "Table",
-    "TooLargeError",
-    "align_",
-    "bias_meter",
-    "couple",
-    "decay_groups",
-    "densify",
-    "find",
-    "interpolate_",
-    "line",
-    "matrix",
-    "project_",
-    "relax_",
-    "shift_meter",
-    "size_table",
-    "verify",
-]

@@ -13,9 +13,8 @@ from imlp.couplings import coupling as coupling_of
 from imlp.errors import ModuleError
 from imlp.nn.choice import Layers
 from imlp.nn.dense import Dense
-from imlp.nn.pairs import pairs, prior_numbers, unwrapped
+from imlp.nn.pairs import is_computed, pairs, prior_numbers, unwrapped
 from imlp.nn.watch import copied
-from imlp.nn.weights import is_computed
 from imlp.spec import Spec
 
 

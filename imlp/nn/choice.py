@@ -22,10 +22,8 @@ def choose(modules: Mapping[str, nn.Module], layers: Layers, default: Iterable[s
     wanted = [what for what in given if not (isinstance(what, str) and what.startswith("!"))]
     for what in (*wanted, *left_out):
         if not any(matches(name, module, what) for name, module in modules.items()):
-            raise ModuleError(
-                f"layers has {_shown(what)}, which is none of the layers",
-                f"{did_you_mean(_shown(what), modules)}there are {', '.join(modules) or 'none'}",
-            )
+            remedy = f"{did_you_mean(_shown(what), modules)}there are {', '.join(modules) or 'none'}"
+            raise ModuleError(f"layers has {_shown(what)}, which is none of the layers", remedy)
     chosen = [n for n, m in modules.items() if any(matches(n, m, what) for what in wanted)] if wanted else list(default)
     chosen = [name for name in chosen if not any(matches(name, modules[name], what) for what in left_out)]
     if layers is not None and not (chosen and given):

@@ -1,6 +1,8 @@
 """A dense model beside its prior: the nearest prior, both meters of structure, and where the two differ."""
 
+from collections.abc import Iterable
 from contextlib import suppress
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -11,15 +13,34 @@ from imlp.accel import adjoint_bias, measure, measure_random, project
 from imlp.accel.verbs import seen
 from imlp.errors import ModuleError
 from imlp.model.shift import DIRECTIONS, shifted, squares
-from imlp.nn.check import relative_error
 from imlp.nn.choice import Layers
 from imlp.nn.dense import Dense
 from imlp.nn.geometry import spec_of
-from imlp.nn.pairs import of_layer, pairs, prior_numbers, unwrapped
-from imlp.nn.table import Table
+from imlp.nn.pairs import current, of_layer, pairs, prior_numbers, put, tie_of, ties, unwrapped
 from imlp.nn.watch import hooked, tensors, undisturbed
-from imlp.nn.weights import current, put, tie_of, ties
 from imlp.spec import Conv, Local
+
+
+class Table(dict[str, dict[str, Any]]):
+    """One row per layer, by its name; printed, the columns are aligned.
+
+    >>> Table({"conv1": {"share": 0.25, "matrix": "8 x 4"}, "conv2": {"share": 1e-9, "matrix": "4 x 4"}})
+    layer  share  matrix
+    conv1  0.25   8 x 4
+    conv2  1e-09  4 x 4
+    """
+
+    def __repr__(self) -> str:
+        columns = list(dict.fromkeys(name for row in self.values() for name in row))
+        rows = [[name, *(_text(row.get(column, "")) for column in columns)] for name, row in self.items()]
+        lines = [["layer", *columns], *rows]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        joined = ("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
+        return "\n".join(line.rstrip() for line in joined)
+
+
+def _text(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
 
 
 @torch.no_grad()
@@ -117,6 +138,22 @@ def verify(model: nn.Module, prior: nn.Module, x: Tensor, *, layers: Layers = No
         raise ModuleError(problem, "verify compares networks that return the same shapes, at least one tensor")
     each = [_row(*pair) for pair in zip(*both, strict=True) if pair[0].numel()]
     return Table({**table, "output": max(each, key=lambda row: row["error"], default={"error": 0.0})})
+
+
+def relative_error(results: Iterable[Tensor], expected: Iterable[Tensor]) -> float:
+    """The largest of all tensors, relative to the largest number in each; infinite if they cannot be compared."""
+    results, expected = ([tensor.cpu().double() for tensor in each] for each in (results, expected))
+    if [tensor.shape for tensor in results] != [tensor.shape for tensor in expected]:
+        return inf
+    worst = 0.0
+    for one, other in zip(results, expected, strict=True):
+        finite = other.isfinite()
+        if not torch.equal(one.isfinite(), finite):
+            return inf
+        if finite.any():
+            scale = other[finite].abs().max().clamp(min=1e-30)
+            worst = max(worst, float((one - other)[finite].abs().max() / scale))
+    return worst
 
 
 def _row(output: Tensor, expected: Tensor) -> dict[str, Any]:

@@ -90,14 +90,8 @@ class ConvNd(Spec):
         partner = a // (own // self.groups) * other + b
         output, input = (partner, a) if self.transposed else (a, partner)
         sizes = self.out_shape[1:], self.kernel, self.in_shape[1:]
-        places = map(_flat, sizes, zip(*map(self._axis, range(len(self.kernel))), strict=True))
-        parts = zip((output, a * other + b, input), sizes, places, strict=True)
+        places = zip(*map(self._axis, range(len(self.kernel))), strict=True)  # along each axis; together, all pairs
+        flat = (np.ravel_multi_index(np.ix_(*own), size).ravel() for own, size in zip(places, sizes, strict=True))
+        parts = zip((output, a * other + b, input), sizes, flat, strict=True)
         row, number, column = (channel * prod(size) + place for channel, size, place in parts)
         return row.ravel(), column.ravel(), number.ravel()
-
-
-def _flat(sizes: Shape, indices: tuple[np.ndarray, ...]) -> np.ndarray:
-    flat = np.zeros(1, np.int64)
-    for size, index in zip(sizes, indices, strict=True):
-        flat = (flat[:, None] * size + index).ravel()
-    return flat

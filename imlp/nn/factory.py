@@ -45,10 +45,8 @@ def make(
             problem = f"{reference} cannot be made with ({shown}): {in_a_line(error)}"
             raise ModuleError(problem, "give what it needs: --options NAME=VALUE") from error
     if not isinstance(module, nn.Module):
-        raise ModuleError(
-            f"{reference} makes a {type(module).__name__}",
-            "let it make a torch.nn.Module; or take image and classes, and make an imlp.networks.Network",
-        )
+        remedy = "let it make a torch.nn.Module; or take image and classes, and make an imlp.networks.Network"
+        raise ModuleError(f"{reference} makes a {type(module).__name__}", remedy)
     return module
 
 
@@ -69,9 +67,8 @@ def _sizes(value: Any, image: Shape | None, classes: int | None) -> dict[str, An
         parameters = signature(value).parameters
     except (TypeError, ValueError):  # compiled
         return {}
-    given: dict[str, Any] = {"image": image} if image is not None and "image" in parameters else {}
-    if classes is not None:
-        any_name = any(parameter.kind == Parameter.VAR_KEYWORD for parameter in parameters.values())
-        names = [name for name in ("classes", "num_classes") if name in parameters]
-        given |= {(*names, "num_classes")[0]: classes} if names or any_name else {}
-    return given
+    any_name = any(parameter.kind == Parameter.VAR_KEYWORD for parameter in parameters.values())
+    name = "classes" if "classes" in parameters else "num_classes"
+    sizes: dict[str, Any] = {"image": image if "image" in parameters else None}
+    sizes |= {name: classes if name in parameters or any_name else None}
+    return {name: size for name, size in sizes.items() if size is not None}

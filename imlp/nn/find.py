@@ -14,16 +14,13 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.lazy import LazyModuleMixin
-from torch.nn.utils.prune import BasePruningMethod
-from torch.nn.utils.spectral_norm import SpectralNorm
-from torch.nn.utils.weight_norm import WeightNorm
 
 from imlp.errors import OUTSIDERS, ImlpError, ModuleError, in_a_line, known
 from imlp.machine import free_memory
 from imlp.nn.choice import Layers, Refused, RefusedError, choose, listed, refusal
 from imlp.nn.geometry import CONVOLUTIONS, LAYER_CLASSES, plain_class, spec_of
+from imlp.nn.pairs import MAKERS, current, tie_of, ties
 from imlp.nn.watch import Calls, Watch, copied, undisturbed
-from imlp.nn.weights import current, tie_of, ties
 from imlp.spec import Shape, Spec
 
 NEVER_CALLED = "never called in the forward pass"
@@ -93,22 +90,17 @@ def find(
     chosen = choose(candidates, layers, [name for name, m in candidates.items() if _by_default(m, calls[name])])
     left = {name: NEVER_CALLED for name in chosen if not calls[name] and name not in listed(layers)}
     groups, found, refused = ties(module), [], list[Refused]()
-    for name in chosen:
-        if name in left:
-            continue
+    for name in (name for name in chosen if name not in left):
         try:
-            each = [watch.calls[name] for watch in watches]
-            readers = [watch.readers[name] for watch in watches if name in watch.readers]
-            found.append(_found(name, candidates[name], len(batches[0]), each, groups, readers))
+            found.append(_found(name, candidates[name], len(batches[0]), watches, groups))
         except RefusedError as error:
             refused += error.layers
     if refused and (skip is None or not found):
         raise RefusedError(refused, layers)
     if not found:
         raise ModuleError("no layer of the module has a dense form", "it needs a convolution, or name other layers")
-    order = {name: n for n, name in enumerate(watches[0].order)}
-    pass_bytes = max(watch.most_bytes for watch in watches)
-    return Plan(tuple(sorted(found, key=lambda layer: order[layer.name])), left, pass_bytes).without(refused)
+    order, pass_bytes = list(calls), max(watch.most_bytes for watch in watches)
+    return Plan(tuple(sorted(found, key=lambda layer: order.index(layer.name))), left, pass_bytes).without(refused)
 
 
 def _watched(module: nn.Module, batches: list[Tensor]) -> list[Watch]:
@@ -183,11 +175,9 @@ def _by_default(layer: nn.Module, calls: Calls) -> bool:
     return isinstance(layer, CONVOLUTIONS) or (isinstance(layer, nn.Linear) and any(len(x) > 2 for x, _ in calls))
 
 
-def _found(
-    name: str, layer: nn.Module, batch: int, each: list[Calls], groups: list[list[str]], readers: list[str]
-) -> Found:
+def _found(name: str, layer: nn.Module, batch: int, watches: list[Watch], groups: list[list[str]]) -> Found:
     """The layer by its calls with a batch, and with a batch of one more; windows of an image are part of the batch."""
-    calls, of_one_more = each
+    calls, of_one_more = (watch.calls[name] for watch in watches)
     if not calls:
         raise refusal(name, f"it is {NEVER_CALLED}")
     if others := tie_of(name, groups):
@@ -208,16 +198,14 @@ def _found(
         raise refusal(name, "the first axis of its input is not the batch", f" of {batch}: {x}")
     try:
         spec = spec_of(layer, x[1:])
-    except ModuleError as error:
+    except ImlpError as error:
         raise refusal(name, error.problem) from None
     if prod(y[1:]) != spec.matrix_shape[0]:
         raise refusal(name, "it is called with more than its input", ", such as output_size")
-    if readers:
-        reason, detail = "its weight is read outside of it as well", f" (by {readers[0]}), and a matrix would be read"
+    for reader in (watch.readers[name] for watch in watches if name in watch.readers):
+        reason, detail = "its weight is read outside of it as well", f" (by {reader}), and a matrix would be read"
         raise refusal(name, reason, f"{detail} instead", remedy="read another parameter there, or ")
-    plain = plain_class(layer)
-    assert plain is not None
-    return Found(name, plain.__name__, spec, x[1:], y[1:], current(layer, "bias") is not None, windows)
+    return Found(name, plain_class(layer).__name__, spec, x[1:], y[1:], current(layer, "bias") is not None, windows)
 
 
 def _refuse_what_cannot_run(module: nn.Module) -> None:
@@ -229,22 +217,18 @@ def _refuse_what_cannot_run(module: nn.Module) -> None:
         if isinstance(part, LazyModuleMixin) and part.has_uninitialized_params():  # type: ignore[misc]
             raise ModuleError(f"{shown} is lazy: it has no weight yet", "run a batch through the module first")
         if wrappers := WRAPPERS & {kind.__name__ for kind in type(part).__mro__}:
-            raise ModuleError(
-                f"{shown} is wrapped in {wrappers.pop()}, which holds on to the parameters that it was given",
-                "densify the module inside first, and wrap the dense form then",
-            )
+            problem = f"{shown} is wrapped in {wrappers.pop()}, which holds on to the parameters that it was given"
+            raise ModuleError(problem, "densify the module inside first, and wrap the dense form then")
         if "forward" in vars(part):
-            raise ModuleError(
-                f"the forward of {shown} was replaced on the instance, and a copy would run the original's",
-                "remove it first (accelerate: remove_hook_from_module(module, recurse=True)), or put it into a class",
-            )
+            problem = f"the forward of {shown} was replaced on the instance, and a copy would run the original's"
+            undo = "remove_hook_from_module(module, recurse=True)"
+            raise ModuleError(problem, f"remove it first (accelerate: {undo}), or put it into a class")
 
 
 def _refuse_hooks(name: str, layer: nn.Module) -> None:
     """Hooks that the dense layer would not have; those that only compute the weight are no loss."""
-    makers = WeightNorm | SpectralNorm | BasePruningMethod
     for kind in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"):
-        if not all(isinstance(hook, makers) for hook in getattr(layer, kind).values()):
+        if not all(isinstance(hook, MAKERS) for hook in getattr(layer, kind).values()):
             what = kind.strip("_").replace("_", " ").removesuffix("s")
             raise refusal(name, f"it has a {what}", remedy="remove the hook and add it to the dense layer, or ")
     if any(p._backward_hooks or p._post_accumulate_grad_hooks for p in layer.parameters()):

@@ -4,10 +4,9 @@ So neither its class nor its attributes have to be known: a layer that pads, mak
 one linear function of torch is what it calls. A layer that does anything else with its input or output has no spec.
 """
 
-from collections.abc import Mapping
 from contextlib import suppress
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -34,37 +33,28 @@ SETTING = int, float, str, tuple, type(None)  # an attribute that a layer may co
 OPTIONS = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1, "mode": "constant", "value": None}
 
 
-class Call(NamedTuple):
-    """One call of a function of torch, by the names of its arguments; what it was padded with before, if it was."""
-
-    function: str
-    given: Mapping[str, Any]
-    pad: Mapping[str, Any] | None
-
-
 class _Stop(Exception):
     """The layer has come to its linear function."""
 
 
 class _Calls(TorchFunctionMode):
-    """Follows a layer's input through one padding and one linear function."""
+    """Follows a layer's input through one padding and one linear function, and keeps what both were given, by name."""
 
     def __init__(self, x: Tensor, *, stop: bool = False) -> None:
         super().__init__()
         self.now, self.stop, self.alone = x, stop, True
-        self.call: Call | None = None
-        self._pad: Mapping[str, Any] | None = None
+        self.function, self.given, self.pad = "", dict[str, Any](), dict[str, Any]()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, name = kwargs or {}, getattr(func, "__name__", "")
         takes_it = any(tensor is self.now for tensor in tensors((args, kwargs)))
-        known = takes_it and self.call is None and name in ARGUMENTS and not (name == "pad" and self._pad)
+        known = takes_it and not self.function and name in ARGUMENTS and not (name == "pad" and self.pad)
         if known:
             given = OPTIONS | dict(zip(ARGUMENTS[name], args, strict=False)) | kwargs
             if name == "pad":
-                self._pad = given
+                self.pad = given
             else:
-                self.call = Call(name, given, self._pad)
+                self.function, self.given = name, given
                 if self.stop:
                     raise _Stop
         result = func(*args, **kwargs)
@@ -75,14 +65,15 @@ class _Calls(TorchFunctionMode):
         return result
 
 
-def plain_class(layer: nn.Module) -> type[nn.Module] | None:
-    return next((kind for kind in LAYER_CLASSES if isinstance(layer, kind)), None)
+def plain_class(layer: nn.Module) -> type[nn.Module]:
+    return next(kind for kind in LAYER_CLASSES if isinstance(layer, kind))
 
 
 def is_own_class(layer: nn.Module) -> bool:
-    plain = plain_class(layer)
-    methods = ("forward", "_conv_forward")
-    return plain is not None and any(getattr(type(layer), m, None) is not getattr(plain, m, None) for m in methods)
+    if not isinstance(layer, LAYER_CLASSES):
+        return False
+    kind, plain = type(layer), plain_class(layer)
+    return any(getattr(kind, m, None) is not getattr(plain, m, None) for m in ("forward", "_conv_forward"))
 
 
 _known: "WeakKeyDictionary[nn.Module, tuple[Any, Spec]]" = WeakKeyDictionary()
@@ -108,34 +99,34 @@ def _found(layer: nn.Module, in_shape: Shape) -> Spec:
         raise
     except OUTSIDERS as error:  # whatever its own code raises
         raise ModuleError(f"it cannot run alone: {in_a_line(error)}") from error
-    name, given, pad = call = calls.call or Call("", {}, None)
+    name, given = calls.function, calls.given
     pools = name == "avg_pool2d"
     biased = given.get("bias") is not None
     other = (pools and is_own_class(layer)) or biased != (getattr(bare, "bias", None) is not None)
     if not name or not calls.alone or calls.now is not y or other:
-        plain = plain_class(layer)
-        assert plain is not None
-        raise ModuleError(f"its class {type(layer).__name__} computes something else than {plain.__name__}")
+        problem = f"its class {type(layer).__name__} computes something else than {plain_class(layer).__name__}"
+        raise ModuleError(problem)
     if name != "linear" and len(in_shape) != (3 if pools else given["weight"].ndim - 1):
         raise ModuleError("it is called without a batch")
     if not pools and name != "linear":
-        return _convolution(call, in_shape, tuple(y.shape[1:]))
-    if pad is not None:
+        return _convolution(calls, in_shape, tuple(y.shape[1:]))
+    if calls.pad:
         raise ModuleError("it pads its input")
     if pools:
-        return _pooling(layer, in_shape)
+        return _pooling(layer, in_shape, tuple(y.shape[1:]))
     m_out, m_in = given["weight"].shape
     return Shared(prod(in_shape[:-1]), m_in, m_out)
 
 
-def _pooling(layer: Any, in_shape: Shape) -> Spec:
-    if layer.ceil_mode or (layer.padding not in (0, (0, 0)) and not layer.count_include_pad):
-        raise ModuleError("it divides by another number at the border (ceil_mode, count_include_pad)")
+def _pooling(layer: Any, in_shape: Shape, out_shape: Shape) -> Spec:
     c = in_shape[0]
-    return Conv(in_shape, c, kernel=layer.kernel_size, stride=layer.stride, padding=layer.padding, groups=c)  # type: ignore[arg-type]
+    spec = Conv(in_shape, c, kernel=layer.kernel_size, stride=layer.stride, padding=layer.padding, groups=c)  # type: ignore[arg-type]
+    if spec.out_shape != out_shape or (any(spec.padding) and not layer.count_include_pad):
+        raise ModuleError("it divides by another number at the border (ceil_mode, count_include_pad)")
+    return spec
 
 
-def _convolution(call: Call, in_shape: Shape, out_shape: Shape) -> Spec:
+def _convolution(call: _Calls, in_shape: Shape, out_shape: Shape) -> Spec:
     """A `Conv` wherever there is one with the same taps, in one dimension with a height of 1; otherwise a `ConvNd`."""
     n, given, groups = len(in_shape) - 1, call.given, call.given["groups"]
     kernel, transposed = tuple(given["weight"].shape[2:]), call.function.startswith("conv_transpose")
@@ -145,7 +136,7 @@ def _convolution(call: Call, in_shape: Shape, out_shape: Shape) -> Spec:
     else:
         before = (0,) * n if given["padding"] == "valid" else _each(given["padding"], n)
     mode = "zeros"
-    if call.pad is not None and any(call.pad["pad"]):
+    if call.pad and any(call.pad["pad"]):
         sizes, mode = tuple(call.pad["pad"]), call.pad["mode"]
         mode = "zeros" if mode == "constant" and not call.pad["value"] else mode
         mixed = any(before) and mode != "zeros"
@@ -186,5 +177,5 @@ def computed_with(layer: nn.Module, part: str) -> Tensor | None:
     calls = _Calls(x, stop=True)
     with suppress(_Stop), calls:
         runs(x)
-    made = None if calls.call is None else calls.call.given.get(part)
+    made = calls.given.get(part)
     return None if made is runs._parameters.get(part) else made

@@ -4,6 +4,7 @@ The couplings are those of `imlp.couplings`. For the package's own, nothing of t
 """
 
 from collections.abc import Callable, Mapping, MutableMapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -19,8 +20,7 @@ from imlp.couplings.schedule import parse
 from imlp.errors import AlphaError, ImlpError, ModuleError
 from imlp.model.mixing import move_part
 from imlp.nn.choice import Layers, listed, matches
-from imlp.nn.pairs import Pair, of_layer, pairs, prior_numbers, unwrapped
-from imlp.nn.weights import current, is_computed, tie_of, ties
+from imlp.nn.pairs import Pair, current, is_computed, of_layer, pairs, prior_numbers, tie_of, ties, unwrapped
 
 Alphas = dict[str, float | str | Callable[[int], float | None]]  # of each layer that has one
 
@@ -38,7 +38,7 @@ class Interpolation:
       object derived from `imlp.couplings.Mixing`
     - `alpha_sharing`: of `self`, for what is local and not shared; `alpha` is then for what is not local
     - `optimizer`: its state of each parameter that was mixed is deleted, so that Adam starts again for it
-    - `layers`: which of the dense layers, by name or glob
+    - `layers`: which of the dense layers, by name, glob or type of the prior's layer; `!NAME` leaves out
     - `biases`: mix them as well
     - `steps`: how often `step()` will be called in total, for schedules that need it (`decay`, `end`)
 
@@ -86,12 +86,13 @@ class Interpolation:
     def __repr__(self) -> str:
         settings = {"coupling": self.coupling.name, "alpha": self.alpha, "alpha_sharing": self.alpha_sharing}
         settings |= {"every": self.every, "layers": list(self.pairs)}
-        shown = (f"{name}={value!r}" for name, value in settings.items() if value is not None)
+        by_layer = {name: dict(value) for name, value in settings.items() if isinstance(value, Mapping)}
+        shown = (f"{name}={value!r}" for name, value in (settings | by_layer).items() if value is not None)
         return f"{type(self).__name__}({', '.join(shown)})"
 
     @property
     def alpha(self) -> Any:
-        """One value if all layers have the same, otherwise one by layer; set it as in the constructor."""
+        """One value if all layers have the same, otherwise one by layer, to be read; set it as in the constructor."""
         return _common(self._alphas, len(self.pairs))
 
     @alpha.setter
@@ -275,10 +276,8 @@ class Interpolation:
                 raise ModuleError(f"alpha has {what!r}, which is none of the layers", f"there are {', '.join(layers)}")
         alphas: Alphas = {}
         for name, module in layers.items():
-            fitting = [what for what in given if matches(name, module, what)]
-            fitting.sort(key=lambda what: (what != name, isinstance(what, type)))  # stable: the first of equals
-            if fitting:
-                alphas[name] = given[fitting[0]]
+            if fitting := [what for what in given if matches(name, module, what)]:
+                alphas[name] = given[min(fitting, key=lambda what: (what != name, isinstance(what, type)))]
         return alphas
 
     def _checked(self, alpha: Any) -> Any:
@@ -319,7 +318,7 @@ def _count(name: str, value: Any, *, least: int = 1) -> int:
 
 def _common(given: Alphas, layers: int) -> Any:
     first = next(iter(given.values()))
-    return first if len(given) == layers and all(alpha == first for alpha in given.values()) else dict(given)
+    return first if len(given) == layers and all(a == first for a in given.values()) else MappingProxyType(given)
 
 
 def _saved(given: Alphas) -> dict[str, Any]:
@@ -383,3 +382,35 @@ def relax_(model: nn.Module, prior: nn.Module, *, optimizer: Optimizer | None = 
     if optimizer is not None:
         optimizer.state.clear()
     return model
+
+
+class KnobCallback:
+    """What callbacks share: a `knob`, attached when training begins; `options` are those of `Interpolation`."""
+
+    def __init__(
+        self, alpha: Any, *, model: str | nn.Module = "model", prior: str | nn.Module | None = "prior", **options: Any
+    ) -> None:
+        super().__init__()
+        self._given: tuple[Any, Any] = model, prior
+        self._options = {"alpha": alpha, **options}
+        self.knob: Interpolation | None = None
+        self._state: Mapping[str, Any] = {}
+        self._attached: RemovableHandle | None = None
+
+    def _begin(self, trained: nn.Module, optimizer: Optimizer) -> None:
+        if self._attached is not None:
+            self._attached.remove()
+        named = unwrapped(trained).get_submodule
+        model, prior = (named(each) if isinstance(each, str) else each for each in self._given)
+        state = self.state_dict()
+        self.knob = Interpolation(model, prior, **self._options)
+        if state:
+            self.knob.load_state_dict(state)
+        self._attached = self.knob.attach(optimizer)
+
+    def state_dict(self) -> dict[str, Any]:
+        """That of the knob, or what was loaded for it."""
+        return dict(self._state) if self.knob is None else self.knob.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.knob, self._state = None, dict(state)

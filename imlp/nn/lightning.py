@@ -4,7 +4,7 @@ from typing import Any
 
 from lightning.pytorch import Callback
 
-from imlp.nn.callback import KnobCallback
+from imlp.nn.interpolation import KnobCallback
 
 
 class InterpolationCallback(KnobCallback, Callback):

@@ -16,9 +16,8 @@ from imlp.model.line import Line, measured
 from imlp.nn.choice import Layers
 from imlp.nn.dense import Dense
 from imlp.nn.interpolation import Interpolation, interpolate_
-from imlp.nn.pairs import Pair, prior_numbers, unwrapped
+from imlp.nn.pairs import Pair, is_computed, prior_numbers, tie_of, ties, unwrapped
 from imlp.nn.watch import undisturbed
-from imlp.nn.weights import is_computed, tie_of, ties
 
 ACTIVATIONS = (
     nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.GELU, nn.SiLU, nn.Mish, nn.ELU, nn.Tanh, nn.Sigmoid, nn.Softplus, nn.Hardswish,
@@ -88,7 +87,9 @@ def align_(model: nn.Module, prior: nn.Module) -> dict[str, Tensor]:
     along = {part: name for name, (norms, _) in chains.items() for part in (name, *norms)}
     compared = []
     for name in dict.fromkeys((*along, *readers)):
-        layer, other = inner.get_submodule(name), _dense_prior(unwrapped(prior), name, chosen)
+        layer, other = inner.get_submodule(name), unwrapped(prior).get_submodule(name)
+        if isinstance(layer, Dense):
+            other = Dense.of_prior(layer.spec, *prior_numbers(other, layer.spec, like=layer.weight))
         for part in ("weight", "bias"):
             one, theirs = getattr(layer, part), getattr(other, part)
             units: tuple[str | None, ...] = (along.get(name), readers.get(name))
@@ -107,14 +108,6 @@ def align_(model: nn.Module, prior: nn.Module) -> dict[str, Tensor]:
         columns_of = inner.get_submodule(reader).weight
         columns_of.copy_(columns_of[:, order])  # type: ignore[operator, index]
     return orders
-
-
-def _dense_prior(prior: nn.Module, name: str, chosen: Mapping[str, Pair]) -> nn.Module:
-    if name not in chosen:
-        return prior.get_submodule(name)
-    dense, small = chosen[name]
-    assert small is not None
-    return Dense.of_prior(dense.spec, *prior_numbers(small, dense.spec, like=dense.weight))
 
 
 class _Tracer(fx.Tracer):

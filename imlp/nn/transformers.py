@@ -10,7 +10,7 @@ from transformers import TrainerCallback
 
 from imlp.errors import ModuleError
 from imlp.files import write_whole
-from imlp.nn.callback import KnobCallback
+from imlp.nn.interpolation import KnobCallback
 
 NAME = "interpolation.safetensors"
 RUN = "imlp.nn.transformers"  # under which the Trainer's own state has the number of the run
@@ -28,10 +28,10 @@ class InterpolationCallback(KnobCallback, TrainerCallback):
     """
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self.knob is not None or state.global_step:  # not a state that was loaded by hand, of another run
-            self.load_state_dict(
-                _read(_file(args, state), state.stateful_callbacks.get(RUN)) if state.global_step else {}
-            )
+        if state.global_step:
+            self.load_state_dict(_read(_file(args, state), state.stateful_callbacks.get(RUN)))
+        elif self.knob is not None:  # of another run, and not a state that was loaded by hand
+            self.load_state_dict({})
         state.stateful_callbacks[RUN] = {"run": uuid4().hex}
         self._begin(kwargs["model"], kwargs["optimizer"])
 

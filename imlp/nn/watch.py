@@ -6,6 +6,7 @@ A copy runs, in evaluation mode, so that the module and torch's random numbers s
 
 import copy
 import dataclasses
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -50,30 +51,16 @@ class Watch(TorchFunctionMode):
 
     def __init__(self, layers: Mapping[str, nn.Module], theirs: Mapping[str, nn.Module]):
         super().__init__()
-        self.calls: dict[str, Calls] = {name: [] for name in layers}
-        self.order: list[str] = []
+        self.calls: dict[str, Calls] = defaultdict(list)  # in the order in which they end
         self.readers: dict[str, str] = {}  # layer: function
         self.most_bytes = 0  # that a single operation reads and writes
-        self._layers, self._running = layers, [""]
+        self._running = [""]
         self._owners: dict[int, tuple[Tensor, list[str]]] = {}
-        for name, own in theirs.items():
-            self._own(name, own)
-
-    def __enter__(self) -> "Watch":
-        self._hooks: list[Any] = []
-        for name, own in self._layers.items():
-            self._hooks += [
-                own.register_forward_pre_hook(partial(self._begin, name), prepend=True),
-                own.register_forward_hook(partial(self._end, name), with_kwargs=True),
-            ]
-            self._own(name, own)
-        super().__enter__()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)
-        for hook in self._hooks:
-            hook.remove()
+        for name, layer in (*layers.items(), *theirs.items()):
+            self._own(name, layer)
+        for name, layer in layers.items():  # a copy is not needed afterwards: its hooks stay
+            layer.register_forward_pre_hook(partial(self._begin, name), prepend=True)
+            layer.register_forward_hook(partial(self._end, name), with_kwargs=True)
 
     def _own(self, name: str, layer: nn.Module) -> None:
         computed = (tensor for tensor in vars(layer).values() if isinstance(tensor, Tensor))  # by weight_norm, or prune
@@ -88,7 +75,6 @@ class Watch(TorchFunctionMode):
         self._running.pop()
         self._own(name, layer)
         self.calls[name].append((tuple(first(args, kwargs).shape), tuple(output.shape)))
-        self.order.append(name)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
@@ -140,8 +126,7 @@ def tensors(value: Any) -> Iterator[Tensor]:
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from tensors(item)
+        yield from tensors(list(value.values()))
     elif isinstance(value, tuple | list):
         for item in value:
             yield from tensors(item)

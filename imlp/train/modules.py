@@ -27,12 +27,11 @@ from imlp.model import Model, shapes_of
 from imlp.networks import Activation, Layer, Mean, Norm, Operation, Residual
 from imlp.nn.branches import of_parts
 from imlp.nn.compare import verify
-from imlp.nn.densify import replaced
+from imlp.nn.densify import check_room, replaced
 from imlp.nn.factory import make
 from imlp.nn.find import Plan, find
-from imlp.nn.pairs import prior_numbers
+from imlp.nn.pairs import is_computed, prior_numbers
 from imlp.nn.watch import undisturbed
-from imlp.nn.weights import is_computed
 from imlp.spec import Shape, Spec
 
 SEED = "imlp.seed"  # a buffer beside the module's own: what the random numbers of its forward pass are drawn from
@@ -229,6 +228,7 @@ class ModuleNetwork:
         """The largest difference between a layer of the module and its matrix, relative, in float64, on two images."""
         module = self.made(seed=0, dense=False).double()
         images = torch.randn(2, *self.image, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        check_room(self.plan, module)
         by_layer = verify(replaced(module, self.plan, init="prior"), module, images)
         return max(row["error"] for name, row in by_layer.items() if name != "output")
 

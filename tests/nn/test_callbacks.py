@@ -106,6 +106,38 @@ def test_once_per_optimizer_step_and_resumed_to_the_same_bits(framework, dtype, 
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_of_two_optimizers_in_lightning_the_last_one_mixes():
+    needs("lightning")
+    import lightning
+
+    from imlp.nn.lightning import InterpolationCallback
+
+    class Module(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.automatic_optimization, self.both = False, Both(torch.float64)
+
+        def training_step(self, batch, _):
+            for optimizer in self.optimizers():
+                optimizer.zero_grad()
+                self.manual_backward(self.both.loss(*batch))
+                optimizer.step()
+
+        def configure_optimizers(self):
+            return [torch.optim.SGD(network.parameters(), lr=0.1) for network in (self.both.prior, self.both.model)]
+
+    module, callback = Module(), InterpolationCallback(1, model="both.model", prior="both.prior")
+    trainer = lightning.Trainer(
+        max_epochs=1, callbacks=[callback], accelerator="cpu", logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False,
+    )  # fmt: skip
+    trainer.fit(module, torch.utils.data.DataLoader(torch.utils.data.TensorDataset(IMAGES, LABELS), 16))
+    assert callback.knob.calls == 2
+    meter = imlp.nn.bias_meter(module.both.model, module.both.prior)
+    assert [row["distance"] for row in meter.values()] == pytest.approx([0, 0], abs=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore")
 def test_a_checkpoint_without_the_knobs_state_is_refused(tmp_path):
     callback = callback_of("transformers", 0.1)
     in_transformers(tmp_path, 1, callback)

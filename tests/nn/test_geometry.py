@@ -13,7 +13,7 @@ from imlp import reference
 from imlp.errors import ModuleError
 from imlp.nn.convnd import ConvNd
 from imlp.nn.geometry import spec_of
-from imlp.nn.weights import current, is_computed
+from imlp.nn.pairs import current, is_computed
 from imlp.spec import Conv
 
 needs("accel")
@@ -119,6 +119,21 @@ def test_classes_of_their_own(kind, h, w, size, data):
     the_same(kind(2, 4, size, stride, size - 1, dilation, groups=2), (2, h, w))
 
 
+@settings(max_examples=15)
+@given(st.integers(2, 8), st.integers(1, 6), st.integers(1, 4), st.data())
+def test_poolings_and_linear_layers(size, rows, stride, data):
+    """A pool that rounds its size up is one that does not, where nothing is left over."""
+    kernel = data.draw(st.integers(1, size))
+    ceil = (size - kernel) % stride == 0
+    padding, divisor = 0 if ceil else data.draw(st.integers(0, kernel // 2)), data.draw(st.sampled_from([None, 3]))
+    pool = nn.AvgPool2d((kernel, 1), stride, (padding, 0), ceil, not ceil, divisor)
+    image = (2, size, 1 + stride * rows)
+    W = imlp.nn.matrix(pool, image)
+    jacobian = torch.func.jacrev(lambda x: pool(x[None])[0])(torch.zeros(image))
+    torch.testing.assert_close(W, jacobian.reshape(W.shape))
+    the_same(nn.Linear(size, stride, bias=ceil), (rows, size))
+
+
 def test_a_padding_mode_without_padding_is_a_plain_convolution():
     for mode in ("circular", "reflect", "replicate"):
         assert isinstance(spec_of(nn.Conv2d(2, 3, 3, padding_mode=mode), (2, 5, 5)), Conv)
@@ -222,6 +237,7 @@ class LargerPool(nn.AvgPool2d):
         (PaddedByOnes(2, 2, 1), "it pads in a way that is no padding of a convolution"),
         (After(5, 2), "its class After computes something else than Linear"),
         (nn.AvgPool2d(2, ceil_mode=True), "it divides by another number at the border"),
+        (nn.AvgPool2d((6, 1), ceil_mode=True), "the padded height is 5"),
     ],
 )
 def test_what_is_not_a_matrix_of_its_weight_is_refused(layer, match):
@@ -242,6 +258,8 @@ def test_the_matrix_of_a_layer():
         imlp.nn.matrix(nn.Sequential(conv), (2, 4, 4))
     with pytest.raises(ValueError, match="layout"):
         imlp.nn.matrix(conv, (2, 4, 4), layout="csr")
+    with pytest.raises(ModuleError, match=r"the matrix takes .* MB, but there are .* MB; give layout='sparse'"):
+        imlp.nn.matrix(conv, (2, 4000, 4000))
 
 
 def test_the_layers_of_timm():

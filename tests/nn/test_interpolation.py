@@ -239,6 +239,8 @@ def test_alpha_is_read_and_set_like_a_learning_rate():
     np.testing.assert_allclose(model[0].weight.detach().numpy(), expected, rtol=0, atol=1e-15)
     assert knob.get_last_alpha() == {"0": 0.25, "2": 0.25}
     knob.alpha = {"2": "once:3:1"}
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        knob.alpha["0"] = 0.5
     assert repr(knob) == "Interpolation(coupling='interpolate', alpha={'2': 'once:3:1'}, every=1, layers=['0', '2'])"
     for wrong in (2, "decay:0.5:1", {"7": 0.1}):
         with pytest.raises((AlphaError, ModuleError)):
@@ -714,6 +716,11 @@ def test_what_is_no_module_and_what_chooses_no_layers_is_refused():
             Interpolation(model, prior, 0.5, layers=layers)
     knob = Interpolation(model, prior, 0.5, layers=iter(["0"]))
     knob.step(), knob.step()
+    for layers in (nn.Conv2d, "Conv2d", [nn.Module, "!2"], "!Linear"):  # the types are those of the prior
+        flat = nn.Sequential(*prior, nn.Linear(3, 2, dtype=torch.float64))
+        both = imlp.nn.densify(flat, (2, 6, 6), layers="*", init="random")
+        expected = ["0", "4", "5"] if isinstance(layers, list) else ["0", "2"]
+        assert list(Interpolation(both, flat, 0.5, layers=layers).pairs) == expected
     with pytest.raises(ModuleError, match="the model is a single layer; put it into"):
         imlp.nn.couple(model[0], prior[0], "pathway")
     for layers in (5, [5]):
