@@ -89,13 +89,13 @@ def best_arms(runs: Iterable[Run]) -> list[Arm]:
 
 
 def curves(arms: Iterable[Arm]) -> dict[Curve, dict[float, Score]]:
-    """By alpha the scores of each curve; alpha 0 and 1, where nothing could fall, are its ends."""
+    """By alpha the scores of each curve; alpha 0 and 1, where nothing could fall, are its ends after every step."""
     found: dict[Curve, dict[float, Score]] = {}
     for arm in arms:
         ends = {alpha: score for alpha in (0.0, 1.0) if (score := arm.score(Lane(alpha=f"{alpha:g}")))}
         for score in arm.scores:
             if place := placed(arm.config, score.lane):
-                found.setdefault(place[0], dict(ends))[place[1]] = score
+                found.setdefault(place[0], dict(ends) if place[0].steps == 1 else {})[place[1]] = score
     return {curve: dict(sorted(points.items())) for curve, points in sorted(found.items(), key=_order)}
 
 
@@ -169,4 +169,5 @@ def _draw_deviations(axes: Any, standing: Mapping[Curve, Mapping[float, list[Dev
     axes.set(xscale="log", yscale="log", xlabel="alpha per step, at the start")
     axes.set_ylabel("entries of W - W_P, root mean square")
     axes.yaxis.set_major_formatter("{x:g}")
+    axes.minorticks_off()
     axes.legend(fontsize=8)

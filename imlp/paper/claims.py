@@ -413,10 +413,8 @@ def check_claim(claim: Mapping[str, Any], arms: Collection[str], budgets: Collec
             raise ConfigError(f"{name} of the claim {text!r:.60} is empty", "name at least one")
         if name == "shared" and not 0 <= value <= 1:
             raise ConfigError(f"shared is {value!r:.60}", "give a share from 0 to 1")
-        if name in ("arm", "larger", "smaller"):
-            known(value, arms, "arm")
-        elif name == "arms":
-            for arm in value:
+        if name in ("arm", "larger", "smaller", "arms"):
+            for arm in value if name == "arms" else [value]:
                 known(arm, arms, "arm")
         elif name in NAMING:
             for model in value if isinstance(value, list) else [value]:
