@@ -64,7 +64,7 @@ def _entry(name: str, root: Path) -> dict[str, Any]:
     path, layout = _place(name, root), cifar.LAYOUTS.get(name)
     train, test, n_classes = shapes.TRAIN_SIZE, shapes.TEST_SIZE, len(shapes.GLYPHS)
     if layout is not None:
-        train, test = len(layout.train) * layout.train_rows, len(layout.test) * layout.test_rows
+        train, test = cifar.TRAIN_SIZE, cifar.TEST_SIZE
         n_classes = layout.labels["fine"][2]
     sizes = {"train": train, "test": test, "image": [3, 32, 32], "n_classes": n_classes}
     return {"name": name, **sizes, "path": path and str(path)}
