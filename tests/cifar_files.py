@@ -12,6 +12,7 @@ import numpy as np
 from imlp.data import cifar
 from imlp.data.cifar import Arrays, Layout
 
+FOLDERS = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}  # inside the archive
 ROWS = {"cifar10": 20, "cifar100": 200}  # images per file
 
 
@@ -41,7 +42,7 @@ def contents(layout: Layout, *, seed: int = 0) -> Arrays:
 
 def write(layout: Layout, arrays: Arrays, folder: Path) -> Path:
     """Write the set's official folder below `folder`."""
-    folder = folder / layout.folder
+    folder = folder / FOLDERS[layout.name]
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in python_files(layout, arrays).items():
         (folder / name).write_bytes(content)
@@ -51,7 +52,7 @@ def write(layout: Layout, arrays: Arrays, folder: Path) -> Path:
 def write_archive(layout: Layout, arrays: Arrays, folder: Path) -> Path:
     """Write the set's official tar.gz in `folder`."""
     files = python_files(layout, arrays)
-    members = {f"{layout.folder}/{name}": content for name, content in files.items()}
+    members = {f"{FOLDERS[layout.name]}/{name}": content for name, content in files.items()}
     return write_tar(folder / layout.archive, members)
 
 

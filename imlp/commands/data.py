@@ -71,10 +71,9 @@ def _entry(name: str, root: Path) -> dict[str, Any]:
 
 
 def _place(name: str, root: Path) -> Path | None:
-    if (layout := cifar.LAYOUTS.get(name)) is None:
-        cached = shapes.cache_file(root, shapes.TRAIN_SIZE, shapes.TEST_SIZE, seed=0)
-        return cached if cached.is_file() else None
-    return cached if (cached := fetch.cache_file(layout, root)).is_file() else cifar.find(layout, root)
+    cached = shapes.cache_file(root, shapes.TRAIN_SIZE, shapes.TEST_SIZE, seed=0)
+    cached = fetch.cache_file(cifar.LAYOUTS[name], root) if name in cifar.LAYOUTS else cached
+    return cached if cached.is_file() else None
 
 
 def _print_list(entries: list[dict[str, Any]], root: Path) -> None:

@@ -3,7 +3,7 @@
 | name or path | what |
 |---|---|
 | `shapes` | generated from the seed, no download: glyphs anywhere on textured backgrounds |
-| `cifar10`, `cifar100` | fetched with `data fetch`; also read where the official archive or its folder lies |
+| `cifar10`, `cifar100` | fetched with `data fetch`, which takes the official archive where it lies in the folder |
 | folder of class folders | PNG and JPEG, resized; `train` and `test` inside it, or a seeded split |
 | `.npz` | `x`, `y`, `x_test`, `y_test`, and `classes` if you like |
 """
@@ -47,14 +47,11 @@ def load_data_set(
     if str(name_or_path) == "shapes":
         data = shapes.dataset(store.data_root(root), train_size, test_size, seed=seed, progress=progress)
     elif (layout := cifar.LAYOUTS.get(str(name_or_path))) is not None:
-        kept_in = store.data_root(root)
-        if (cached := fetch.cache_file(layout, kept_in)).is_file():
-            arrays = store.read(cached)
-        elif (place := cifar.find(layout, kept_in)) is not None:  # the official folder or archive
-            arrays = cifar.read(place, layout, progress=progress)
-        else:
-            raise DataError(f"{layout.name} is not in {kept_in}", f"fetch it: {program()} data fetch {layout.name}")
-        data = cifar.dataset(layout, arrays, labels).take(train_size, test_size, seed=seed)
+        cached = fetch.cache_file(layout, store.data_root(root))
+        if not cached.is_file():
+            remedy = f"fetch it: {program()} data fetch {layout.name}"
+            raise DataError(f"{layout.name} is not in {cached.parent}", remedy)
+        data = cifar.dataset(layout, store.read(cached), labels).take(train_size, test_size, seed=seed)
     else:
         try:
             whole = _from_path(expanded(name_or_path), seed, image, progress)

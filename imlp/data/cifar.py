@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 as their authors publish them for Python: a folder of pickles, or its tar.gz.
+"""CIFAR-10 and CIFAR-100 as their authors publish them for Python: a tar.gz of pickles.
 
 A file is read if it has the published MD5, and then by an unpickler that knows arrays, text, numbers, lists and dicts
 only: no program in a pickle is ever run. Archives are read in memory: nothing in them is ever written to a path of
@@ -20,11 +20,11 @@ import numpy as np
 
 from imlp.data.dataset import Dataset, ProgressCallback, silent
 from imlp.errors import DataError, in_a_line
-from imlp.files import open_regular, read_bytes, reason
+from imlp.files import open_regular, reason
 
 TRAIN_SIZE, TEST_SIZE = 50_000, 10_000  # images of either set
 LARGEST_MEMBER = 2**28  # bytes; the largest file of either set takes 154 MB
-AGAIN = "fetch it again: data fetch, or download and unpack the archive once more"
+AGAIN = "fetch it again: data fetch"
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,6 @@ class Layout:
     size: int  # of the archive, in bytes
     md5: str  # of the archive
     sha256: str | None  # of the decoded arrays (`Dataset.digest`)
-    folder: str  # inside the archive
     train: tuple[str, ...]  # its files
     test: tuple[str, ...]
     meta: str  # the file with the names of the classes
@@ -50,7 +49,6 @@ CIFAR10 = Layout(
     size=170_498_071,
     md5="c58f30108f718f92721af3b95e74349a",
     sha256="e5b1e901390db1d53b76bd69ca47762af6253f4998c8e0639562108dee798648",
-    folder="cifar-10-batches-py",
     train=("data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5"),
     test=("test_batch",),
     meta="batches.meta",
@@ -71,7 +69,6 @@ CIFAR100 = Layout(
     size=169_001_437,
     md5="eb9058c3a382ffc7106e4002c42a8d85",
     sha256=None,
-    folder="cifar-100-python",
     train=("train",),
     test=("test",),
     meta="meta",
@@ -100,22 +97,9 @@ def dataset(layout: Layout, arrays: Mapping[str, np.ndarray], labels: str = "fin
     return Dataset(name, x, y, x_test, y_test, tuple(classes.tolist()))
 
 
-def find(layout: Layout, root: Path) -> Path | None:
-    """The first place under `root` that holds the set as it is published: a folder, or the archive."""
-    places = [folder for folder in (root, root / layout.folder) if (folder / layout.train[0]).is_file()]
-    archive = root / layout.archive
-    return places[0] if places else archive if archive.is_file() else None
-
-
 def read(path: Path, layout: Layout, *, progress: ProgressCallback = silent) -> Arrays:
-    """The set in a folder or an archive."""
-    if not path.is_dir():
-        return decode(layout, read_tar(path, layout.files, progress=progress), path)
-    try:
-        files = {file.name: read_bytes(file) for file in sorted(path.iterdir()) if file.name in layout.files}
-    except OSError as error:
-        raise DataError(f"cannot read {error.filename or path}: {reason(error)}", "make it readable") from error
-    return decode(layout, files, path)
+    """The set in its archive."""
+    return decode(layout, read_tar(path, layout.files, progress=progress), path)
 
 
 def read_tar(path: Path, wanted: Iterable[str], *, progress: ProgressCallback = silent) -> dict[str, bytes]:
