@@ -12,7 +12,7 @@ from functools import cached_property
 from math import prod
 from typing import ClassVar, TypeAlias
 
-from imlp.errors import SpecError, did_you_mean, known
+from imlp.errors import SpecError, known
 from imlp.spec import Chain, Shape, Shared, Spec
 from imlp.spec.base import check_noun
 
@@ -248,9 +248,7 @@ def _flow(owner: str, operations: Iterable[Operation], width: int, source: str, 
                 if width % features:
                     raise SpecError(f"{name} is a norm over {features} of {width} numbers", f"use a divisor of {width}")
             case Activation(name):
-                if name not in ACTIVATIONS:
-                    remedy = f"{did_you_mean(name, ACTIVATIONS)}use {', '.join(ACTIVATIONS)}"
-                    raise SpecError(f"{owner} has activation {name!r}", remedy)
+                known(name, ACTIVATIONS, f"activation of {owner}")
             case Mean(positions):
                 if width % positions:
                     remedy = "positions must divide them"
