@@ -313,7 +313,7 @@ def test_npz(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         ({"y": None}, r"own.npz has no y; save x, y, x_test, y_test"),
-        ({"x": np.zeros((6, 3, 32, 32))}, r"own.npz: x is float64 of shape .*; save images as uint8"),
+        ({"x": np.zeros((6, 3, 32, 32))}, r"own: the images of x, y are float64 of shape .*; give .* uint8"),
         ({"y": np.zeros(6)}, r"own.npz: y is float64"),
         ({"y": np.zeros(5, int)}, r"6 images but labels"),
         ({"y": np.full(6, -1)}, r"label -1 of image 0"),
