@@ -47,7 +47,7 @@ def parameters(
     _, state, model = trained(run, lane, network, coupling)
     made, statistics = model.network, {name: np.array(state[name]) for name in ("mean", "std")}
     if not model.dense:
-        return made, {**model.numbers, **statistics}
+        return made, {**model.parameters, **model.buffers, **statistics}
     numbers = as_one(model)
     first = made.operations(dense=True)[0]
     if made.is_module or not isinstance(first, Layer):  # what comes first in a PyTorch model is not known
@@ -90,11 +90,10 @@ def trained(
         known = ", ".join(map(str, [*active, *(["prior"] if config.needs_prior else [])]))
         raise RunError(f"{folder} has no trained lane {lane!r}", f"it has {known or 'none: all have stopped'}")
     try:
-        if lane == "prior":
-            return config, state, _model(config, made, arrays, None)
-        return config, state, _model(config, made, arrays, active).lane(active.index(lane))
+        model = _model(config, made, arrays, None if lane == "prior" else active)
     except ArrayError as error:  # anybody can compute a checksum
         raise RunError(f"the checkpoint of {folder} is not of {error.problem}", FORGED) from error
+    return config, state, model if lane == "prior" else model.lane(active.index(lane))
 
 
 def _model(config: Config, network: Network, arrays: Arrays, lanes: list[int] | None) -> Model:
