@@ -70,11 +70,9 @@ def init(
 def forward(model: Model, x: Tensor, *, watch: Watch | None = None) -> Tensor:
     """Logits `(N, classes)`, or `(L, N, classes)`, of images `x (N, M_in)`; `watch` sees each operation's result."""
     _check(model, x)
-    seen: list[Seen] = []
-    each = []
-    for lane in one_by_one(model):
-        seen.append([])
-        each.append(_forward(lane, x, None if watch is None else seen[-1]))
+    lanes = one_by_one(model)
+    seen: list[Seen] = [[] for _ in lanes]
+    each = [_forward(lane, x, None if watch is None else own) for lane, own in zip(lanes, seen, strict=True)]
     if watch is not None:
         for results in zip(*seen, strict=True):
             watch(results[0][0], joined(model, [result for _, result in results]))
