@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,19 +54,14 @@ def saved_files(folder: Path) -> list[Path]:
 
 def newest(folder: Path, warn: Warn = lambda text: None) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
     """Arrays and state of the newest checkpoint that is whole, or None if there is none at all."""
-    newest_whole = next(whole(folder, warn), None)
-    if newest_whole is None and saved_files(folder):
-        raise RunError(f"no checkpoint in {folder} is whole", "start the run again: with --again, or in another folder")
-    return newest_whole
-
-
-def whole(folder: Path, warn: Warn = lambda text: None) -> Iterator[tuple[dict[str, np.ndarray], dict[str, Any]]]:
-    """Arrays and state of each checkpoint that is not damaged, the newest first."""
     for path in saved_files(folder):
         try:
-            yield read(path)
+            return read(path)
         except DAMAGED as error:
             warn(f"the checkpoint {path} is damaged ({error}); going back to the one before it")
+    if saved_files(folder):
+        raise RunError(f"no checkpoint in {folder} is whole", "start the run again: with --again, or in another folder")
+    return None
 
 
 def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
