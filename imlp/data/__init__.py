@@ -15,8 +15,6 @@ from imlp.data.dataset import Dataset, Image, ProgressCallback, silent
 from imlp.errors import DataError, known, program
 from imlp.files import expanded, reason, shown
 
-__all__ = ["NAMES", "Dataset", "Image", "ProgressCallback", "load_data_set", "silent"]
-
 NAMES = ("shapes", *cifar.LAYOUTS)
 
 
