@@ -96,16 +96,12 @@ def is_trained(operation: Operation) -> bool:
 
 @dataclass(frozen=True)
 class Network:
-    """Operations in order, followed by a linear head of the width that they end with.
-
-    `only` names the layers that are interpolated, whatever they say themselves.
-    """
+    """Operations in order, followed by a linear head of the width that they end with."""
 
     name: str
     image: Image
     classes: int
     body: tuple[Operation, ...]
-    only: Iterable[str] | None = None
 
     is_module: ClassVar[bool] = False  # a PyTorch model, which answers as a network does
 
@@ -128,9 +124,6 @@ class Network:
                 raise SpecError(
                     f"{self.name} has a layer called {name!r}", "use letters, digits, _ and -, as in block1.in"
                 )
-        if self.only is not None:
-            object.__setattr__(self, "only", self.only if isinstance(self.only, str) else tuple(self.only))
-            check_layers(self, self.only)
 
     def _width(self, dense: bool) -> int:
         """How many numbers reach the head; every width on the way is checked."""
@@ -139,10 +132,7 @@ class Network:
     @cached_property
     def layers(self) -> tuple[Layer, ...]:
         """All layers but the head, in order."""
-        layers = tuple(leaf for leaf in walk(self.body) if isinstance(leaf, Layer))
-        if self.only is None:
-            return layers
-        return tuple(replace(layer, interpolated=layer.name in self.only) for layer in layers)
+        return tuple(leaf for leaf in walk(self.body) if isinstance(leaf, Layer))
 
     @cached_property
     def head(self) -> Layer:

@@ -166,9 +166,6 @@ class Config:
             if f.name not in settings and getattr(self, f.name) != f.default:
                 remedy = f"leave it out, or add --optimizer {owner}"
                 raise ConfigError(f"{f.name} is for the optimizer {owner}, not {self.optimizer}", remedy)
-        if dict(self.options).get("interpolated") == ():
-            remedy = "name at least one layer; a plain MLP is alpha 0"
-            raise ConfigError("interpolated is an empty list: no layer would ever be mixed", remedy)
         for name, text in (("data", self.data), *((f"options.{name}", str(value)) for name, value in self.options)):
             if not is_text(text):
                 raise ConfigError(f"{name} is {text!r:.60}, which is not UTF-8", "rename it")

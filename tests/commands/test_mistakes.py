@@ -63,7 +63,6 @@ def trained(tmp_path_factory) -> Path:
         (["train", "--out", ""], "--out is empty; give it a value"),
         (["train", "--out="], "--out is empty"),
         (["report", ""], "an argument is empty"),
-        (["train", "--options", "interpolated=[]"], "no layer would ever be mixed.* alpha 0"),
         (["train", "--options", f"width={NINES}"], "more than 300 digits"),
         (["train", "--options", f"width={DEEP}"], "nested too deeply"),
         (["train", "--options", "depth=1000000000", "--network", "mlp1"], "at most 1,000"),
