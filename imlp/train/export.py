@@ -79,8 +79,6 @@ def trained(
     if newest is None:
         raise RunError(f"there is no checkpoint in {folder}", "name the folder of a run of train")
     arrays, state = newest
-    if missing := [name for name in ("image", "classes", "mean", "std", "active") if name not in state]:
-        raise RunError(f"the checkpoint of {folder} has no {missing[0]}", FORGED)
     made, active = config.make_network(tuple(state["image"]), state["classes"]), state["active"]
     if max(active, default=-1) >= len(config.lanes):
         raise RunError(f"the checkpoint of {folder} has lane {max(active)}, and the run {len(config.lanes)}", FORGED)
