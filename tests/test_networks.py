@@ -164,7 +164,7 @@ SIX = Layer("up", Shared(1, 4, 6), "dense", interpolated=False)
         (lambda: network_of(Layer("t", Transpose(2, 2), "transpose")), "t has no parameters"),
         (
             lambda: network_of(FOUR, Activation("rellu")),
-            "unknown activation of mine: 'rellu'; did you mean 'relu'.* gelu, relu, none",
+            "unknown activation of mine: 'rellu'; did you mean 'relu'.* gelu, relu",
         ),
         (lambda: network_of(FOUR, Norm("a.norm", 3)), "a.norm is a norm over 3 of 4 numbers; use a divisor of 4"),
         (lambda: network_of(FOUR, Mean(3)), "mine: the mean over 3 positions of 4 numbers"),

@@ -17,7 +17,7 @@ from imlp.spec import Chain, Shape, Shared, Spec
 from imlp.spec.base import check_noun
 
 Image = tuple[int, int, int]
-ACTIVATIONS = ("gelu", "relu", "none")
+ACTIVATIONS = ("gelu", "relu")
 NAME = r"[A-Za-z_][\w-]*(\.\w[\w-]*)*"  # alphas and files name layers too
 
 
@@ -42,7 +42,7 @@ class Norm:
 
 @dataclass(frozen=True)
 class Activation:
-    """`name` is gelu (the exact one), relu, or none."""
+    """`name` is gelu (the exact one) or relu."""
 
     name: str
 
