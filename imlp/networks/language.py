@@ -127,7 +127,7 @@ class Network:
 
     def _width(self, dense: bool) -> int:
         """How many numbers reach the head; every width on the way is checked."""
-        return _flow(self.name, self.body, prod(self.image), "the image", dense)[0]
+        return _flow(self.name, _without_dense_only(self.body, keep=dense), prod(self.image), "the image")[0]
 
     @cached_property
     def layers(self) -> tuple[Layer, ...]:
@@ -225,7 +225,7 @@ def _without_dense_only(operations: Iterable[Operation], *, keep: bool) -> tuple
     return tuple(kept)
 
 
-def _flow(owner: str, operations: Iterable[Operation], width: int, source: str, dense: bool) -> tuple[int, str]:
+def _flow(owner: str, operations: Iterable[Operation], width: int, source: str) -> tuple[int, str]:
     """How many numbers come out of operations that `width` numbers from `source` go into, and from which of them.
 
     `owner` is the network's name; each width on the way is checked.
@@ -245,15 +245,13 @@ def _flow(owner: str, operations: Iterable[Operation], width: int, source: str, 
                     raise SpecError(f"{owner}: the mean over {positions} positions of {width} numbers", remedy)
                 width //= positions
             case Residual(name, body, shortcut):
-                inner, last = _flow(owner, body, width, source, dense)
+                inner, last = _flow(owner, body, width, source)
                 outer = width if shortcut is None else _layer_width(owner, shortcut, width, source)
                 if inner != outer:
                     beside = f"{outer} numbers beside it" if shortcut is None else f"its shortcut {outer}"
                     remedy = "make them equal, or give it a shortcut" if shortcut is None else "make them equal"
                     raise SpecError(f"{name} is residual: its body ends with {inner} numbers, {beside}", remedy)
                 width, source = inner, last
-            case DenseOnly(body):
-                width, source = _flow(owner, body, width, source, dense) if dense else (width, source)
             case _:
                 remedy = "use Layer, Norm, Activation, Mean, Residual and DenseOnly of imlp.networks"
                 raise SpecError(f"{owner}: {operation!r:.60} is not an operation", remedy)
