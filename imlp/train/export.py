@@ -18,7 +18,7 @@ from safetensors import safe_open
 
 from imlp.backend import backend as get_backend
 from imlp.couplings import Branch, class_of
-from imlp.errors import ArrayError, BackendError, ConfigError, ImlpError, RunError, install_hint
+from imlp.errors import ArrayError, BackendError, ConfigError, RunError, install_hint
 from imlp.files import check_path, write_whole
 from imlp.model import BUFFER, Model, loaded
 from imlp.networks import Layer, Network, walk
@@ -71,10 +71,7 @@ def trained(
         class_of(coupling)
     if not files.config.exists():
         raise RunError(f"{folder} is not a run's folder", "name the folder of a run of train")
-    try:
-        config = files.read_config()
-    except ImlpError as error:
-        raise RunError(f"{files.config} is not that of a run: {error.problem}", error.remedy) from error
+    config = files.read_config()
     newest = checkpoint.newest(files.checkpoint)
     if newest is None:
         raise RunError(f"there is no checkpoint in {folder}", "name the folder of a run of train")

@@ -14,7 +14,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from imlp.errors import FileError, RunError
+from imlp.errors import FileError, ImlpError, OutsideError, RunError
 from imlp.files import check_new, parse_json, read_bytes, reason, write_json, write_whole
 from imlp.plugins import named_before
 from imlp.train import checkpoint
@@ -58,6 +58,10 @@ ENTRIES = (  # in the order in which they are deleted: whatever is left at any m
 )
 
 
+class ForeignError(RunError):
+    """A `config.toml` that is not that of a run."""
+
+
 class RunFolder:
     """The folder of one run, which need not exist yet."""
 
@@ -79,8 +83,12 @@ class RunFolder:
         return checkpoint.saved_files(self.checkpoint)
 
     def read_config(self) -> Config:
-        """The settings of the run; a `ConfigError` where the file is not that of one."""
-        return recorded(read(self.config))
+        """The settings of the run; a `ForeignError` where the file is not that of one."""
+        try:
+            return recorded(read(self.config))
+        except ImlpError as error:
+            what = "" if isinstance(error, OutsideError) else " is not that of a run"
+            raise ForeignError(f"{self.config}{what}: {error.problem}", error.remedy) from error
 
     def result_of(self, config: Config, data_digest: str) -> dict[str, Any] | None:
         """This run's result, if it finished on the same data."""
