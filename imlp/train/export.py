@@ -18,7 +18,7 @@ from safetensors import safe_open
 
 from imlp.backend import backend as get_backend
 from imlp.couplings import Branch, class_of
-from imlp.errors import ArrayError, BackendError, ConfigError, RunError, install_hint
+from imlp.errors import ArrayError, BackendError, RunError, install_hint
 from imlp.files import check_path, write_whole
 from imlp.model import BUFFER, Model, loaded
 from imlp.networks import Layer, Network, walk
@@ -79,10 +79,9 @@ def trained(
     made, active = config.make_network(tuple(state["image"]), state["classes"]), state["active"]
     if max(active, default=-1) >= len(config.lanes):
         raise RunError(f"the checkpoint of {folder} has lane {max(active)}, and the run {len(config.lanes)}", FORGED)
-    if lane == "prior" and not config.needs_prior:
-        raise RunError(f"{folder} has trained no prior", "its lanes need none; name one of them")
-    if lane != "prior" and lane not in active:
-        known = ", ".join(map(str, [*active, *(["prior"] if config.needs_prior else [])]))
+    models = [*active, *(["prior"] if config.needs_prior else [])]
+    if lane not in models:
+        known = ", ".join(map(str, models))
         raise RunError(f"{folder} has no trained lane {lane!r}", f"it has {known or 'none: all have stopped'}")
     try:
         model = _model(config, made, arrays, None if lane == "prior" else active)
@@ -177,8 +176,6 @@ def load(
     lane with `imlp.nn.Dense` layers. `network` names the code of a network from outside the package (`FILE.py:NAME`),
     which is only run if it is named, and so does `coupling`.
     """
-    if isinstance(lane, str) and lane != "prior":
-        raise ConfigError(f"lane is {lane!r}", "give a lane's number, or prior")
     return _module(*parameters(run, lane, network, coupling), dense=lane != "prior")
 
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import imlp
 from imlp import networks, reference
 from imlp.cli import app
-from imlp.errors import ConfigError, RunError
+from imlp.errors import RunError
 from imlp.train import checkpoint
 
 MIXER = {"network": "mixer", "options": {"patch": 4, "channels": 6, "depth": 1}}
@@ -53,7 +53,7 @@ def test_a_plain_module(trained):
         assert parts <= {"torch", "builtins"}
         with torch.inference_mode():
             np.testing.assert_allclose(module(torch.tensor(images)).numpy(), expected, atol=1e-10)
-    with pytest.raises(ConfigError, match="give a lane's number, or prior"):
+    with pytest.raises(RunError, match="has no trained lane 'first'; it has 0, 1, "):
         imlp.load(folder, "first")
 
 
