@@ -78,7 +78,7 @@ def move_lane(verbs: LayerVerbs[Any], lane: Model, index: int, prior: Model | No
     """
     for name, each in moves.items():
         move = each[index]
-        if move is None or move.is_idle:
+        if move is None or not any(move.alphas):
             continue
         spec, bias = lane.network.layer(name).spec, f"{name}.bias"
         small = None if prior is None or not move.coupling.needs_prior else prior
