@@ -83,5 +83,5 @@ def _print_list(entries: list[dict[str, Any]], root: Path) -> None:
         size, images = "x".join(map(str, entry["image"])), f"{entry['train']:,} + {entry['test']:,}"
         rows.append((entry["name"], images, size, entry["n_classes"], "here" if entry["path"] else missing))
     console.print(table(None, ("name", "images: train + test", "size", "classes", "state"), rows, text=5))
-    also = "also usable: any folder of class folders, .npz file or CIFAR archive"
+    also = "also usable: any folder of class folders, or .npz file"
     console.print(f"folder: {root}; {also}", soft_wrap=True)
