@@ -128,7 +128,5 @@ def backend(name: str) -> Backend[Any]:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "imlp":
             raise
-        raise BackendError(
-            f"backend {name!r} needs the package {error.name}, which is not installed",
-            install_hint("accel"),
-        ) from error
+        problem = f"backend {name!r} needs the package {error.name}, which is not installed"
+        raise BackendError(problem, install_hint("accel")) from error

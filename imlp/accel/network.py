@@ -21,7 +21,7 @@ from imlp.accel.sgd import sgd
 from imlp.accel.stack import joined, laid_out, one_by_one
 from imlp.accel.verbs import check_tensor, to_numpy
 from imlp.couplings import RELAX, AnyCoupling, Branch, Moves, Replacing
-from imlp.errors import ArrayError, BackendError
+from imlp.errors import ArrayError, BackendError, in_a_line
 from imlp.init import network_parameters
 from imlp.model import Model, batch_fits, exported, lanes_fit, loaded, refuse_non_finite
 from imlp.model.mixing import move_lane, moves_of, prepare, with_lane_of_prior
@@ -278,10 +278,8 @@ def _compiled(network: Network, dense: bool, branches: tuple[Branch | None, ...]
         try:
             loss, grads = compiled(*arguments)
         except torch._dynamo.exc.TorchDynamoException as error:
-            reason = str(error).strip().splitlines()[0]
-            raise BackendError(
-                f"torch could not compile the step: {reason}", "install a C++ compiler, or use compile=False"
-            ) from error
+            problem = f"torch could not compile the step: {in_a_line(error)}"
+            raise BackendError(problem, "install a C++ compiler, or use compile=False") from error
         return loss, lambda receive: receive(grads)
 
     return run_compiled

@@ -113,17 +113,15 @@ class Network:
             raise SpecError(f"{self.name}: classes is {self.classes!r}", "give a whole number of at least 2")
         prior, dense = (self._width(dense) for dense in (False, True))
         if prior != dense:
-            raise SpecError(
-                f"{self.name}: head takes {dense} numbers in the I-MLP, but {prior} in the prior", "make them equal"
-            )
+            problem = f"{self.name}: head takes {dense} numbers in the I-MLP, but {prior} in the prior"
+            raise SpecError(problem, "make them equal")
         names = [leaf.name for leaf in walk(self.body) if is_trained(leaf)]
         for name in names:
             if names.count(name) > 1 or name == "head":
                 raise SpecError(f"{self.name} has two layers called {name!r}", "give each a different name")
             if not isinstance(name, str) or not re.fullmatch(NAME, name):
-                raise SpecError(
-                    f"{self.name} has a layer called {name!r}", "use letters, digits, _ and -, as in block1.in"
-                )
+                remedy = "use letters, digits, _ and -, as in block1.in"
+                raise SpecError(f"{self.name} has a layer called {name!r}", remedy)
 
     def _width(self, dense: bool) -> int:
         """How many numbers reach the head; every width on the way is checked."""
@@ -260,10 +258,8 @@ def _flow(owner: str, operations: Iterable[Operation], width: int, source: str) 
 
 def _layer_width(owner: str, layer: Layer, width: int, source: str) -> int:
     if not isinstance(layer.spec, Spec):
-        raise SpecError(
-            f"{layer.name} has {layer.spec!r:.60} for a spec",
-            "a layer is a spec, which has a matrix; what depends on its data (attention, BatchNorm) has none",
-        )
+        remedy = "a layer is a spec, which has a matrix; what depends on its data (attention, BatchNorm) has none"
+        raise SpecError(f"{layer.name} has {layer.spec!r:.60} for a spec", remedy)
     for noun in layer.spec.parts if isinstance(layer.spec, Chain) else (layer.spec,):
         check_noun(noun)
     m_out, m_in = layer.spec.matrix_shape
@@ -272,8 +268,6 @@ def _layer_width(owner: str, layer: Layer, width: int, source: str) -> int:
     if not layer.spec.parameters:
         raise SpecError(f"{layer.name} has no parameters: {layer.spec}", "put it in a Chain with one that has")
     if not layer.spec.linear:
-        raise SpecError(
-            f"{layer.name}: the matrix of {layer.spec} is not linear in its parameters",
-            "it can be built and drawn, but has no projection and no gradient: train one that is linear in them",
-        )
+        remedy = "it can be built and drawn, but has no projection and no gradient: train one that is linear in them"
+        raise SpecError(f"{layer.name}: the matrix of {layer.spec} is not linear in its parameters", remedy)
     return m_out

@@ -168,9 +168,7 @@ def convolution(name: str, shape: Image, width: int, kernel: int, stride: int) -
     one = Conv(shape, 1, kernel, stride, kernel // 2)
     _, h, w = one.out_shape
     if width < h * w or width % (h * w):
-        raise SpecError(
-            f"{name}: the dense layer has {width} outputs, but a convolution onto {h} x {w} pixels has a multiple of "
-            f"{h * w}",
-            f"use a width of {max(1, width // (h * w)) * h * w}, or other strides",
-        )
+        problem = f"{name}: the dense layer has {width} outputs, but a convolution onto {h} x {w} pixels"
+        remedy = f"use a width of {max(1, width // (h * w)) * h * w}, or other strides"
+        raise SpecError(f"{problem} has a multiple of {h * w}", remedy)
     return replace(one, out_channels=width // (h * w))

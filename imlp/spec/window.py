@@ -45,10 +45,8 @@ class Window(Spec):
         _set(self, "groups", _int(f"{noun}.groups", self.groups))
         for name, channels in (("input", self.in_shape[0]), ("output", self.out_channels)):
             if channels % self.groups:
-                raise SpecError(
-                    f"{noun}.groups {self.groups} does not divide the {channels} {name} channels",
-                    f"use {_one_of(_divisors(gcd(self.in_shape[0], self.out_channels)))}",
-                )
+                problem = f"{noun}.groups {self.groups} does not divide the {channels} {name} channels"
+                raise SpecError(problem, f"use {_one_of(_divisors(gcd(self.in_shape[0], self.out_channels)))}")
         for axis, size in enumerate(self.in_shape[1:]):
             padded, reach = size + 2 * self.padding[axis], self.reach[axis]
             if reach > padded:
