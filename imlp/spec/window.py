@@ -17,10 +17,7 @@ from imlp.spec.base import Pair, Parameter, Shape, Spec, _divisors, _int, _ints,
 
 @dataclass(frozen=True)
 class Window(Spec):
-    """A window that moves over a zero-padded image: what `Conv` and `Local` share.
-
-    `kernel`, `stride`, `padding` and `dilation` are ints or `(vertical, horizontal)` pairs.
-    """
+    """A window that moves over a zero-padded image: what `Conv` and `Local` share."""
 
     in_shape: tuple[int, int, int]
     out_channels: int

@@ -27,7 +27,6 @@ COUPLING = "coupling"  # .py: the same of a coupling; a second one is coupling2.
 PICTURE, TENSORBOARD, LOG, LOCK = "run.png", "tensorboard", "error.log", ".lock"
 FORMATS = {"safetensors": ".safetensors", "npz": ".npz", "torch": ".pt2", "onnx": ".onnx"}  # of exported networks
 ANOTHER_FOLDER = "choose another folder with --out"
-CHECKPOINTS = "epoch#-step#.safetensors"
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class Entry:
 
 ENTRIES = (  # in the order in which they are deleted: whatever is left at any moment is a run, or nothing
     Entry(RESULT, archived=True),
-    Entry(CHECKPOINT, (CHECKPOINTS,), needed=True),
+    Entry(CHECKPOINT, ("epoch#-step#.safetensors",), needed=True),
     Entry(ENVIRONMENT, needed=True, archived=True),
     Entry(METRICS, needed=True, archived=True),
     Entry(TIMES, needed=True, archived=True),
