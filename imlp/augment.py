@@ -19,7 +19,7 @@ from math import log
 
 import numpy as np
 
-from imlp.errors import DataError
+from imlp.errors import DataError, known
 
 Range = tuple[float, float]
 
@@ -61,6 +61,7 @@ def draw(
     >>> draw("none", 2, (3, 32, 32), rng=np.random.default_rng(0)).height
     array([32, 32])
     """
+    known(kind, AUGMENTATIONS, "augmentation", DataError)
     _, h, w = image
     top = left = np.zeros(n, dtype=np.int64)
     height, width, flip = np.full(n, h), np.full(n, w), np.zeros(n, dtype=bool)
@@ -69,8 +70,6 @@ def draw(
     elif kind == "resized":
         height, width = _boxes(n, h, w, area, aspect, rng)
         top, left = rng.integers(0, h - height + 1), rng.integers(0, w - width + 1)
-    elif kind != "none":
-        raise DataError(f"unknown augmentation {kind!r}", f"use one of {', '.join(AUGMENTATIONS)}")
     if kind != "none":
         flip = rng.random(n) < 0.5
     partner, share = (rng.permutation(n), rng.beta(mixup, mixup)) if mixup else (None, 1.0)

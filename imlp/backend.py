@@ -14,7 +14,7 @@ import numpy as np
 
 from imlp.augment import Draw
 from imlp.couplings import RELAX, AnyCoupling, Branch, Moves, Replacing
-from imlp.errors import BackendError, install_hint
+from imlp.errors import BackendError, install_hint, known
 from imlp.model import Model
 from imlp.networks import Network
 from imlp.optimizers import ADAM, Optimizer
@@ -123,14 +123,10 @@ def backend(name: str) -> Backend[Any]:
     >>> backend("reference").matrix(Transpose(2, 3)).shape
     (6, 6)
     """
-    if name not in NAMES:
-        raise BackendError(f"unknown backend {name!r}", f"the known ones are {' and '.join(NAMES)}")
     try:
-        return import_module(f"imlp.{name}")
+        return import_module(f"imlp.{known(name, NAMES, 'backend', BackendError)}")
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "imlp":
             raise
-        raise BackendError(
-            f"backend {name!r} needs the package {error.name}, which is not installed",
-            install_hint("accel"),
-        ) from error
+        problem = f"backend {name!r} needs the package {error.name}, which is not installed"
+        raise BackendError(problem, install_hint("accel")) from error

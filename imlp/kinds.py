@@ -102,7 +102,7 @@ def _from_outside(outside: Outside) -> Kind:
         raise OutsideError(f"{name} is no noun", NO_NOUN)
 
     def build(**geometry: Any) -> Spec:
-        spec = outside.call(**{name: _frozen(size) for name, size in geometry.items()})
+        spec = outside.call(**{name: frozen(size) for name, size in geometry.items()})
         if not isinstance(spec, Spec):
             raise OutsideError(f"{name} returns a {type(spec).__name__}", NO_NOUN)
         return spec
@@ -115,5 +115,6 @@ def _from_outside(outside: Outside) -> Kind:
     return Kind(f"W_P = {outside.name}", meaning, defaults, build)
 
 
-def _frozen(value: Any) -> Any:
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+def frozen(value: Any) -> Any:
+    """Lists and what they hold as tuples."""
+    return tuple(map(frozen, value)) if isinstance(value, list | tuple) else value

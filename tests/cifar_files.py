@@ -12,10 +12,13 @@ import numpy as np
 from imlp.data import cifar
 from imlp.data.cifar import Arrays, Layout
 
+FOLDERS = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}  # inside the archive
+ROWS = {"cifar10": 20, "cifar100": 200}  # images per file
 
-def small(layout: Layout, rows: int) -> Layout:
-    """The same layout with `rows` images per file: those of `contents`."""
-    made = replace(layout, train_rows=rows, test_rows=rows, sha256=None)
+
+def small(layout: Layout) -> Layout:
+    """The same layout for the few images of `contents`."""
+    made = replace(layout, sha256=None)
     return replace(made, files=checksums(python_files(made, contents(made))))
 
 
@@ -27,7 +30,8 @@ def contents(layout: Layout, *, seed: int = 0) -> Arrays:
     """Random images, equally many of each class."""
     rng = np.random.default_rng(seed)
     arrays: Arrays = {}
-    for part, rows in (("", len(layout.train) * layout.train_rows), ("_test", len(layout.test) * layout.test_rows)):
+    for part, names in (("", layout.train), ("_test", layout.test)):
+        rows = len(names) * ROWS[layout.name]
         arrays[f"x{part}"] = rng.integers(0, 256, (rows, 3, 32, 32), dtype=np.uint8)
         for kind, (_, _, n) in layout.labels.items():
             arrays[f"y_{kind}{part}"] = rng.permutation(np.arange(rows) % n)
@@ -38,7 +42,7 @@ def contents(layout: Layout, *, seed: int = 0) -> Arrays:
 
 def write(layout: Layout, arrays: Arrays, folder: Path) -> Path:
     """Write the set's official folder below `folder`."""
-    folder = folder / layout.folder
+    folder = folder / FOLDERS[layout.name]
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in python_files(layout, arrays).items():
         (folder / name).write_bytes(content)
@@ -48,7 +52,7 @@ def write(layout: Layout, arrays: Arrays, folder: Path) -> Path:
 def write_archive(layout: Layout, arrays: Arrays, folder: Path) -> Path:
     """Write the set's official tar.gz in `folder`."""
     files = python_files(layout, arrays)
-    members = {f"{layout.folder}/{name}": content for name, content in files.items()}
+    members = {f"{FOLDERS[layout.name]}/{name}": content for name, content in files.items()}
     return write_tar(folder / layout.archive, members)
 
 

@@ -12,9 +12,7 @@ SIZES = {"image": IMAGE, "classes": CLASSES}
 def in_another_order():
     """What no network of the package does: a norm first or after an activation, pre-activation, nested residuals."""
     relu, gelu = Activation("relu"), Activation("gelu")
-    inner = Residual(
-        "inner", (Norm("inner.norm", 4, True), relu, Layer("inner", Shared(4, 2, 2), "shared"), Activation("none"))
-    )
+    inner = Residual("inner", (Norm("inner.norm", 4, True), relu, Layer("inner", Shared(4, 2, 2), "shared")))
     layers = Layer("a", Shared(4, 2, 3), "shared"), gelu, Layer("b", Shared(4, 3, 2), "shared")
     outer = Residual("outer", (relu, *layers, inner))
     up = Layer("up", Conv(IMAGE, 2, kernel=3, stride=2, padding=1), "conv")

@@ -18,7 +18,7 @@ def test_the_reference_by_name():
 
 
 def test_an_unknown_name_lists_the_known_ones():
-    with pytest.raises(BackendError, match=r"unknown backend 'numpy'; the known ones are reference and accel"):
+    with pytest.raises(BackendError, match=r"unknown backend: 'numpy'; the known ones are reference, accel"):
         imlp.backend("numpy")
 
 

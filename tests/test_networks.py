@@ -16,6 +16,7 @@ from imlp.networks import (
     Network,
     Norm,
     Residual,
+    check_layers,
     cnn,
     mixer,
     mlp1,
@@ -115,17 +116,16 @@ def test_names_and_widths_join_up(network):
     assert {layer.kind for layer in network.layers} <= {*kinds.KINDS, "dense"}
 
 
-def test_which_layers_are_interpolated_can_be_chosen():
-    network = cnn(interpolated=["conv2", "conv1"])
-    assert network.interpolated == ("conv1", "conv2")
-    assert network.n_interpolated == 1024 * (3072 + 1) + 1024 * 1025
-    assert mixer(interpolated=[]).interpolated == ()
+def test_only_layers_with_a_prior_can_be_mixed():
+    assert check_layers(cnn(), ["conv2", "conv1"]) == ("conv2", "conv1")
     with pytest.raises(SpecError, match=r"unknown layer of cnn with a prior: 'conv9'; did you mean 'conv\d'"):
-        cnn(interpolated=["conv9"])
+        check_layers(cnn(), ["conv9"])
     with pytest.raises(SpecError, match="with a prior: 'dense7'"):
-        mlp1(interpolated=["dense7"])
+        check_layers(mlp1(), ["dense7"])
     with pytest.raises(SpecError, match="give a list of names"):
-        cnn(interpolated="conv1")
+        check_layers(cnn(), "conv1")
+    with pytest.raises(SpecError, match="layer conv1 is named twice"):
+        check_layers(cnn(), ["conv1", "conv1"])
 
 
 def test_make_refuses_what_it_does_not_know_with_the_nearest_name():
@@ -164,7 +164,7 @@ SIX = Layer("up", Shared(1, 4, 6), "dense", interpolated=False)
         (lambda: network_of(Layer("t", Transpose(2, 2), "transpose")), "t has no parameters"),
         (
             lambda: network_of(FOUR, Activation("rellu")),
-            "activation 'rellu'; did you mean 'relu'.* use gelu, relu, none",
+            "unknown activation of mine: 'rellu'; did you mean 'relu'.* gelu, relu",
         ),
         (lambda: network_of(FOUR, Norm("a.norm", 3)), "a.norm is a norm over 3 of 4 numbers; use a divisor of 4"),
         (lambda: network_of(FOUR, Mean(3)), "mine: the mean over 3 positions of 4 numbers"),
@@ -220,11 +220,10 @@ def test_a_misspelt_kind_or_option_is_told_the_nearest_one():
     [
         ("cnn", {"learned_norm": 7}, "learned_norm is 7; give true or false"),
         ("mlp2", {"depth": True}, "depth is True; it is neither true nor false"),
-        ("mixer", {"interpolated": False}, "interpolated is False; it is neither"),
+        ("mixer", {"token_hidden": False}, "token_hidden is False; it is neither"),
         ("mlp1", {"depth": -1}, "depth is -1; give a whole number of at least 1"),
         ("mlp2", {"depth": 0}, "depth is 0; give a whole number of at least 1"),
         ("mlp1", {"depth": 5}, "depth is 5, but there are 6 strides"),
-        ("cnn", {"interpolated": ["conv1", "conv1"]}, "layer conv1 is named twice"),
     ],
 )
 def test_an_option_that_would_be_ignored_or_taken_for_another_value_is_refused(network, options, match):

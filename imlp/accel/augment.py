@@ -29,10 +29,8 @@ def batch(
     dtype = getattr(torch, dtype) if isinstance(dtype, str) else dtype or torch.float32
     check_tensor(x, "images")
     images = x.index_select(0, place(index, device=x.device))  # (B, c, h, w); many times faster than x[index]
-    if draw is not None and draw.kind == "pad":
-        images = _shift(images, draw)
-    elif draw is not None and draw.kind == "resized":
-        images = _scale(images, draw, dtype)
+    if draw is not None and draw.kind in ("pad", "resized"):
+        images = _cut(images, draw, dtype)
     # (x / 255 - mean) / std = x scale + shift, with the small arrays prepared in float64
     mean, std = (np.asarray(value, dtype=np.float64) for value in (mean, std))
     margin = np.zeros_like(mean) if fill is None else (np.asarray(fill, dtype=np.float64) - mean) / std
@@ -40,35 +38,27 @@ def batch(
     shift, scale, outside = numbers[..., None, None]  # (c, 1, 1) each
     images = images.to(dtype).mul_(scale).add_(shift)  # in place: `images` is a copy of our own
     if draw is not None and draw.kind == "pad-mean":
-        images = _shift(images, draw) if fill is None else _shift(images.sub_(outside), draw).add_(outside)
+        images = _cut(images if fill is None else images.sub_(outside), draw, dtype)
+        images = images if fill is None else images.add_(outside)
     if draw is not None and draw.partner is not None:
         images = draw.share * images + (1 - draw.share) * images[place(draw.partner, device=x.device)]
     return images.flatten(1)
 
 
-def _numbers(draw: Draw, device: torch.device) -> torch.Tensor:
-    """Top, left, height, width and flip as `(5, B, 1)`."""
-    return place(np.stack([draw.top, draw.left, draw.height, draw.width, draw.flip]), device=device)[..., None]
-
-
-def _shift(images: torch.Tensor, draw: Draw) -> torch.Tensor:
-    b, c, h, w = images.shape
-    top, left, _, _, flip = _numbers(draw, images.device)  # (B, 1)
-    row, column = (torch.arange(n, device=images.device) for n in (h, w))
-    rows = row + top + PADDING  # (B, h)
-    columns = torch.where(flip.bool(), w - 1 - column, column) + left + PADDING  # (B, w)
+def _cut(images: torch.Tensor, draw: Draw, dtype: torch.dtype) -> torch.Tensor:
+    """Each image `(c, h, w)` of the batch as its box says: scaled, which gives `dtype`, or only shifted."""
+    (b, c, h, w), device = images.shape, images.device
+    numbers = np.stack([draw.top, draw.left, draw.height, draw.width, draw.flip])
+    top, left, height, width, flip = place(numbers, device=device)[..., None]  # (B, 1)
+    row, column = (torch.arange(n, device=device) for n in (h, w))
+    column = torch.where(flip.bool(), w - 1 - column, column)  # (B, w)
+    if draw.kind == "resized":
+        rows, columns = _tents(row, top, height), _tents(column, left, width)  # (B, h, h), (B, w, w)
+        return rows.to(dtype)[:, None] @ images.to(dtype) @ columns.to(dtype)[:, None].mT
     padded = F.pad(images, (PADDING,) * 4)
+    rows, columns = row + top + PADDING, column + left + PADDING  # (B, h), (B, w)
     at = rows[:, :, None] * (w + 2 * PADDING) + columns[:, None, :]  # (B, h, w)
     return padded.flatten(2).gather(2, at.reshape(b, 1, h * w).expand(b, c, h * w)).reshape(b, c, h, w)
-
-
-def _scale(images: torch.Tensor, draw: Draw, dtype: torch.dtype) -> torch.Tensor:
-    _, _, h, w = images.shape
-    top, left, height, width, flip = _numbers(draw, images.device)  # (B, 1)
-    row, column = (torch.arange(n, device=images.device) for n in (h, w))
-    rows = _tents(row, top, height).to(dtype)  # (B, h, h)
-    columns = _tents(torch.where(flip.bool(), w - 1 - column, column), left, width).to(dtype)  # (B, w, w)
-    return rows[:, None] @ images.to(dtype) @ columns[:, None].mT
 
 
 def _tents(position: torch.Tensor, start: torch.Tensor, length: torch.Tensor) -> torch.Tensor:

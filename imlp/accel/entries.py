@@ -120,10 +120,8 @@ def _entries(spec: Spec, dtype: torch.dtype, device: torch.device) -> Entries:
 def _asked(spec: Spec, arrays: Arrays, like: Tensor) -> tuple[Tensor, Tensor]:
     """The entries of one matrix, without a map: that of a layer without parameters, or one that is not linear."""
     if torch.is_grad_enabled() and any(array.requires_grad for array in arrays.values()):
-        raise SpecError(
-            f"the matrix of {type(spec).__name__} is not linear in its parameters, so its gradient is not known",
-            "pass them without requires_grad; such a layer cannot be trained",
-        )
+        problem = f"the matrix of {type(spec).__name__} is not linear in its parameters, so its gradient is not known"
+        raise SpecError(problem, "pass them without requires_grad; such a layer cannot be trained")
     found = _host_matrix(spec, {name: array.detach().cpu().double().numpy() for name, array in arrays.items()})
     place = np.repeat(np.arange(found.shape[0], dtype=np.int64), np.diff(found.indptr)) * found.shape[1] + found.indices
     return torch.as_tensor(place, device=like.device), torch.as_tensor(found.data).to(like)

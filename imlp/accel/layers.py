@@ -141,10 +141,6 @@ def relu(x: Tensor) -> tuple[Tensor, Backward]:
     return y, lambda dy: (torch.ops.aten.threshold_backward(dy, y, 0), {})
 
 
-def identity(x: Tensor) -> tuple[Tensor, Backward]:
-    return x, lambda dy: (dy, {})
-
-
 def mean(x: Tensor, positions: int, channels_first: bool = False) -> tuple[Tensor, Backward]:
     """The mean over positions: `(N, P C)` to `(N, C)`, or of `(N, C P)` with `channels_first`."""
     dim = 2 if channels_first else 1

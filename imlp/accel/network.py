@@ -21,7 +21,7 @@ from imlp.accel.sgd import sgd
 from imlp.accel.stack import joined, laid_out, one_by_one
 from imlp.accel.verbs import check_tensor, to_numpy
 from imlp.couplings import RELAX, AnyCoupling, Branch, Moves, Replacing
-from imlp.errors import ArrayError, BackendError
+from imlp.errors import ArrayError, BackendError, in_a_line
 from imlp.init import network_parameters
 from imlp.model import Model, batch_fits, exported, lanes_fit, loaded, refuse_non_finite
 from imlp.model.mixing import move_lane, moves_of, prepare, with_lane_of_prior
@@ -70,11 +70,9 @@ def init(
 def forward(model: Model, x: Tensor, *, watch: Watch | None = None) -> Tensor:
     """Logits `(N, classes)`, or `(L, N, classes)`, of images `x (N, M_in)`; `watch` sees each operation's result."""
     _check(model, x)
-    seen: list[Seen] = []
-    each = []
-    for lane in one_by_one(model):
-        seen.append([])
-        each.append(_forward(lane, x, None if watch is None else seen[-1]))
+    lanes = one_by_one(model)
+    seen: list[Seen] = [[] for _ in lanes]
+    each = [_forward(lane, x, None if watch is None else own) for lane, own in zip(lanes, seen, strict=True)]
     if watch is not None:
         for results in zip(*seen, strict=True):
             watch(results[0][0], joined(model, [result for _, result in results]))
@@ -280,10 +278,8 @@ def _compiled(network: Network, dense: bool, branches: tuple[Branch | None, ...]
         try:
             loss, grads = compiled(*arguments)
         except torch._dynamo.exc.TorchDynamoException as error:
-            reason = str(error).strip().splitlines()[0]
-            raise BackendError(
-                f"torch could not compile the step: {reason}", "install a C++ compiler, or use compile=False"
-            ) from error
+            problem = f"torch could not compile the step: {in_a_line(error)}"
+            raise BackendError(problem, "install a C++ compiler, or use compile=False") from error
         return loss, lambda receive: receive(grads)
 
     return run_compiled

@@ -23,7 +23,7 @@ Receive = Callable[[dict[str, Tensor]], None]
 Back = Callable[[Any, Receive], Any]  # from `dy` to `dx`, or None where that is not needed
 Seen = list[tuple[str, Tensor]]
 
-ACTIVATIONS = {"gelu": ops.gelu, "relu": ops.relu, "none": ops.identity}
+ACTIVATIONS = {"gelu": ops.gelu, "relu": ops.relu}
 
 
 @dataclass(frozen=True)

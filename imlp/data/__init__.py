@@ -3,8 +3,7 @@
 | name or path | what |
 |---|---|
 | `shapes` | generated from the seed, no download: glyphs anywhere on textured backgrounds |
-| `cifar10`, `cifar100` | fetched with `data fetch`; also read where the official archive or its folder lies |
-| folder, `.tar.gz` with CIFAR's files | the version for Python |
+| `cifar10`, `cifar100` | fetched with `data fetch`, which takes the official archive where it lies in the folder |
 | folder of class folders | PNG and JPEG, resized; `train` and `test` inside it, or a seeded split |
 | `.npz` | `x`, `y`, `x_test`, `y_test`, and `classes` if you like |
 """
@@ -13,10 +12,8 @@ from pathlib import Path
 
 from imlp.data import cifar, fetch, folder, shapes, store
 from imlp.data.dataset import Dataset, Image, ProgressCallback, silent
-from imlp.errors import DataError, program
+from imlp.errors import DataError, known, program
 from imlp.files import expanded, reason, shown
-
-__all__ = ["NAMES", "Dataset", "Image", "ProgressCallback", "load_data_set", "silent"]
 
 NAMES = ("shapes", *cifar.LAYOUTS)
 
@@ -43,24 +40,19 @@ def load_data_set(
     >>> load_data_set("shapes", root="/tmp/imlp-example", train_size=20, test_size=10, seed=7).x.shape
     (20, 3, 32, 32)
     """
-    if labels not in ("fine", "coarse"):
-        raise DataError(f"unknown labels {labels!r}", "use fine or coarse")
-    if labels == "coarse" and (str(name_or_path) in ("shapes", "cifar10") or str(name_or_path).endswith(".npz")):
+    if known(labels, ("fine", "coarse"), "labels", DataError) == "coarse" and str(name_or_path) != "cifar100":
         raise DataError(f"{name_or_path} has no coarse labels", "only cifar100 has; leave labels out")
     if str(name_or_path) == "shapes":
         data = shapes.dataset(store.data_root(root), train_size, test_size, seed=seed, progress=progress)
     elif (layout := cifar.LAYOUTS.get(str(name_or_path))) is not None:
-        kept_in = store.data_root(root)
-        if (cached := fetch.cache_file(layout, kept_in)).is_file():
-            arrays = store.read(cached)
-        elif (place := cifar.find(layout, kept_in)) is not None:  # the official folder or archive
-            arrays = cifar.read(place, layout, progress=progress)[1]
-        else:
-            raise DataError(f"{layout.name} is not in {kept_in}", f"fetch it: {program()} data fetch {layout.name}")
-        data = cifar.dataset(layout, arrays, labels).take(train_size, test_size, seed=seed)
+        cached = fetch.cache_file(layout, store.data_root(root))
+        if not cached.is_file():
+            remedy = f"fetch it: {program()} data fetch {layout.name}"
+            raise DataError(f"{layout.name} is not in {cached.parent}", remedy)
+        data = cifar.dataset(layout, store.read(cached), labels).take(train_size, test_size, seed=seed)
     else:
         try:
-            whole = _from_path(expanded(name_or_path), seed, image, labels, progress)
+            whole = _from_path(expanded(name_or_path), seed, image, progress)
         except OSError as error:
             problem = f"cannot read {shown(error.filename or name_or_path)}: {reason(error)}"
             raise DataError(problem, "name data that you may read") from error
@@ -72,17 +64,13 @@ def load_data_set(
     return data.validate(validation, seed=seed) if validation else data
 
 
-def _from_path(path: Path, seed: int, image: Image | None, labels: str, progress: ProgressCallback) -> Dataset:
+def _from_path(path: Path, seed: int, image: Image | None, progress: ProgressCallback) -> Dataset:
     if not path.exists():
         problem = f"there is no data set and no file or folder called {shown(path)!r}"
-        raise DataError(problem, f"name {', '.join(NAMES)}, a folder, an .npz or a CIFAR .tar.gz")
+        raise DataError(problem, f"name {', '.join(NAMES)}, a folder or an .npz")
     if path.is_dir():
-        for layout in cifar.LAYOUTS.values():
-            if (place := cifar.find(layout, path)) is not None:
-                return cifar.dataset(*cifar.read(place, layout, progress=progress), labels)
         return folder.read(path, image or (3, 32, 32), seed=seed, progress=progress)
     if path.suffix == ".npz":
         return store.dataset(path)
-    if path.name.endswith((".tar.gz", ".tgz", ".tar")):
-        return cifar.dataset(*cifar.read(path, progress=progress), labels)
-    raise DataError(f"{path} is of no known type", "give a folder, an .npz, or a .tar.gz with CIFAR's files")
+    remedy = f"give a folder or an .npz; CIFAR's own archive: {program()} data fetch cifar10 --url file://..."
+    raise DataError(f"{path} is of no known type", remedy)

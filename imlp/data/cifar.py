@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 as their authors publish them for Python: a folder of pickles, or its tar.gz.
+"""CIFAR-10 and CIFAR-100 as their authors publish them for Python: a tar.gz of pickles.
 
 A file is read if it has the published MD5, and then by an unpickler that knows arrays, text, numbers, lists and dicts
 only: no program in a pickle is ever run. Archives are read in memory: nothing in them is ever written to a path of
@@ -20,10 +20,11 @@ import numpy as np
 
 from imlp.data.dataset import Dataset, ProgressCallback, silent
 from imlp.errors import DataError, in_a_line
-from imlp.files import open_regular, read_bytes, reason
+from imlp.files import open_regular, reason
 
+TRAIN_SIZE, TEST_SIZE = 50_000, 10_000  # images of either set
 LARGEST_MEMBER = 2**28  # bytes; the largest file of either set takes 154 MB
-AGAIN = "fetch it again: data fetch, or download and unpack the archive once more"
+AGAIN = "fetch it again: data fetch"
 
 
 @dataclass(frozen=True)
@@ -35,13 +36,10 @@ class Layout:
     size: int  # of the archive, in bytes
     md5: str  # of the archive
     sha256: str | None  # of the decoded arrays (`Dataset.digest`)
-    folder: str  # inside the archive
     train: tuple[str, ...]  # its files
     test: tuple[str, ...]
     meta: str  # the file with the names of the classes
     files: Mapping[str, str]  # all of these with their MD5
-    train_rows: int  # images in each training file
-    test_rows: int
     labels: Mapping[str, tuple[str, str, int]]  # by kind: entry of the labels, entry of their names, number of classes
 
 
@@ -51,7 +49,6 @@ CIFAR10 = Layout(
     size=170_498_071,
     md5="c58f30108f718f92721af3b95e74349a",
     sha256="e5b1e901390db1d53b76bd69ca47762af6253f4998c8e0639562108dee798648",
-    folder="cifar-10-batches-py",
     train=("data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5"),
     test=("test_batch",),
     meta="batches.meta",
@@ -64,8 +61,6 @@ CIFAR10 = Layout(
         "test_batch": "40351d587109b95175f43aff81a1287e",
         "batches.meta": "5ff9c542aee3614f3951f8cda6e48888",
     },
-    train_rows=10_000,
-    test_rows=10_000,
     labels={"fine": ("labels", "label_names", 10)},
 )
 CIFAR100 = Layout(
@@ -74,7 +69,6 @@ CIFAR100 = Layout(
     size=169_001_437,
     md5="eb9058c3a382ffc7106e4002c42a8d85",
     sha256=None,
-    folder="cifar-100-python",
     train=("train",),
     test=("test",),
     meta="meta",
@@ -83,8 +77,6 @@ CIFAR100 = Layout(
         "test": "f0ef6b0ae62326f3e7ffdfab6717acfc",
         "meta": "7973b15100ade9c7d40fb424638fde48",
     },
-    train_rows=50_000,
-    test_rows=10_000,
     labels={
         "coarse": ("coarse_labels", "coarse_label_names", 20),
         "fine": ("fine_labels", "fine_label_names", 100),
@@ -97,8 +89,6 @@ Arrays = dict[str, np.ndarray]  # x, x_test; y_KIND, y_KIND_test, classes_KIND f
 
 def dataset(layout: Layout, arrays: Mapping[str, np.ndarray], labels: str = "fine") -> Dataset:
     """The set with one kind of its labels."""
-    if labels not in layout.labels:
-        raise DataError(f"{layout.name} has no {labels!r} labels", f"use {' or '.join(layout.labels)}")
     needed = ("x", f"y_{labels}", "x_test", f"y_{labels}_test", f"classes_{labels}")
     if missing := [name for name in needed if name not in arrays]:
         raise DataError(f"the cache of {layout.name} has no {', '.join(missing)}", AGAIN)
@@ -107,30 +97,9 @@ def dataset(layout: Layout, arrays: Mapping[str, np.ndarray], labels: str = "fin
     return Dataset(name, x, y, x_test, y_test, tuple(classes.tolist()))
 
 
-def find(layout: Layout, root: Path) -> Path | None:
-    """The first place under `root` that holds the set as it is published: a folder, or the archive."""
-    places = [folder for folder in (root, root / layout.folder) if (folder / layout.train[0]).is_file()]
-    archive = root / layout.archive
-    return places[0] if places else archive if archive.is_file() else None
-
-
-def read(path: Path, layout: Layout | None = None, *, progress: ProgressCallback = silent) -> tuple[Layout, Arrays]:
-    """The set in a folder or an archive (`layout` None: whichever of the two it holds)."""
-    layouts = [layout] if layout is not None else list(LAYOUTS.values())
-    wanted = {file for known in layouts for file in known.files}
-    if path.is_dir():
-        try:
-            files = {file.name: read_bytes(file) for file in sorted(path.iterdir()) if file.name in wanted}
-        except OSError as error:
-            problem = f"cannot read {error.filename or path}: {reason(error)}"
-            raise DataError(problem, "make it readable") from error
-    else:
-        files = read_tar(path, wanted, progress=progress)
-    for known in layouts:
-        if known.train[0] in files:
-            return known, decode(known, files, path)
-    expected = ", ".join(known.train[0] for known in layouts)
-    raise DataError(f"{path} holds no CIFAR", f"it must contain one of {expected}")
+def read(path: Path, layout: Layout, *, progress: ProgressCallback = silent) -> Arrays:
+    """The set in its archive."""
+    return decode(layout, read_tar(path, layout.files, progress=progress), path)
 
 
 def read_tar(path: Path, wanted: Iterable[str], *, progress: ProgressCallback = silent) -> dict[str, bytes]:

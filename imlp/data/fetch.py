@@ -76,7 +76,7 @@ def fetch(layout: Layout, root: Path, *, url: str | None = None, progress: Progr
                         _check_archive(layout, archive, progress)
                     else:
                         _download(layout, name, archive, progress)
-                    arrays = cifar.read(archive, layout, progress=progress)[1]
+                    arrays = cifar.read(archive, layout, progress=progress)
                 progress("checking", 0, None)
                 if not _is_original(layout, arrays):
                     raise DataError("the decoded images are not those of the original (SHA-256)")

@@ -8,7 +8,7 @@ from PIL import ImageOps
 
 from imlp.data.dataset import Dataset, Image, ProgressCallback, silent
 from imlp.errors import DataError
-from imlp.files import is_text
+from imlp.files import is_text, reason
 
 SUFFIXES = (".png", ".jpg", ".jpeg")
 TEST_SHARE = 5  # without a test folder, one image of five of each class is for testing
@@ -76,7 +76,6 @@ def _picture(file: Path, image: Image) -> np.ndarray:
                 raise DataError(f"{file} has {picture.mode} pixels, deeper than 8 bits", "convert it to 8 bits")
             upright = ImageOps.exif_transpose(picture).convert(MODES[channels])
     except (OSError, SyntaxError, ValueError, Picture.DecompressionBombError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise DataError(f"{file} is not an image that can be read: {reason}", "replace or remove it") from error
+        raise DataError(f"{file} is not an image that can be read: {reason(error)}", "replace or remove it") from error
     pixels = np.asarray(upright.resize((width, height), Picture.Resampling.BILINEAR))
     return pixels.reshape(height, width, channels).transpose(2, 0, 1)

@@ -64,14 +64,9 @@ GLYPHS: dict[str, Mask] = {
 
 
 def dataset(
-    root: Path,
-    train_size: int | None,
-    test_size: int | None,
-    *,
-    seed: int,
-    progress: ProgressCallback = silent,
+    root: Path, train_size: int | None, test_size: int | None, *, seed: int, progress: ProgressCallback = silent
 ) -> Dataset:
-    """From the cache under `root`, otherwise drawn and cached there."""
+    """From the cache under `root`, otherwise drawn and cached there. A folder that is read-only does no harm."""
     sizes = TRAIN_SIZE if train_size is None else train_size, TEST_SIZE if test_size is None else test_size
     for name, size in zip(("--train-size", "--test-size"), sizes, strict=True):
         if not 1 <= size <= LARGEST:
@@ -84,11 +79,7 @@ def dataset(
             return _dataset(store.read(cached))
         except (ImlpError, KeyError):
             pass  # damaged: it is drawn again, and written over
-    total = sum(sizes)
-    x, y = draw(sizes[0], seed=seed, stream=0, progress=lambda what, done, _: progress(what, done, total))
-    x_test, y_test = draw(
-        sizes[1], seed=seed, stream=1, progress=lambda what, done, _: progress(what, sizes[0] + done, total)
-    )
+    (x, y), (x_test, y_test) = (draw(n, seed=seed, stream=k, progress=progress) for k, n in enumerate(sizes))
     arrays = {"x": x, "y": y, "x_test": x_test, "y_test": y_test}
     with suppress(ImlpError):  # read-only home folders and full disks are common; drawing takes seconds
         store.save(cached, arrays)

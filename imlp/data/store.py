@@ -69,18 +69,15 @@ def dataset(path: Path) -> Dataset:
     arrays = read(path)
     if missing := [name for name in NEEDED if name not in arrays]:
         raise DataError(f"{path} has no {', '.join(missing)}", f"save {', '.join(NEEDED)} with numpy.savez")
-    x, x_test = (_images(path, name, arrays[name]) for name in ("x", "x_test"))
+    x, x_test = (_channels_first(arrays[name]) for name in ("x", "x_test"))
     y, y_test = (_labels(path, name, arrays[name]) for name in ("y", "y_test"))
     return Dataset(path.stem, x, y, x_test, y_test, _classes(path, arrays, np.union1d(y, y_test)))
 
 
-def _images(path: Path, name: str, x: np.ndarray) -> np.ndarray:
-    if x.dtype != np.uint8 or x.ndim not in (3, 4):
-        problem = f"{path}: {name} is {x.dtype} of shape {x.shape}"
-        raise DataError(problem, "save images as uint8, 0 to 255, (N, channels, height, width)")
+def _channels_first(x: np.ndarray) -> np.ndarray:
     if x.ndim == 3:
         x = x[:, None]
-    elif x.shape[3] in (1, 3) and x.shape[1] not in (1, 3):
+    elif x.ndim == 4 and x.shape[3] in (1, 3) and x.shape[1] not in (1, 3):
         x = x.transpose(0, 3, 1, 2)
     return np.ascontiguousarray(x)
 

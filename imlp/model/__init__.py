@@ -127,11 +127,6 @@ class Model:
         names = {part: f"{layer}.{part}" for part in coupling.parts(self.network.layer(layer).spec)}
         return {part: self.parameters[name] for part, name in names.items() if name in self.parameters}
 
-    @property
-    def numbers(self) -> Arrays:
-        """Everything that its answers depend on."""
-        return {**self.parameters, **self.buffers}
-
 
 def lanes_fit(dense: bool, lanes: int | None) -> None:
     """Refuse lanes of a prior, and none at all."""

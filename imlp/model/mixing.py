@@ -8,7 +8,7 @@ import numpy as np
 from imlp import checks
 from imlp.couplings import AnyCoupling, Branch, Mixing, Move, Moves, Replacing
 from imlp.couplings import coupling as coupling_of
-from imlp.errors import AlphaError, ArrayError, known
+from imlp.errors import ArrayError, known
 from imlp.model import Arrays, Model, shapes_of
 from imlp.networks import check_layers
 from imlp.verbs import LayerVerbs
@@ -42,15 +42,10 @@ def moves_of(
 
 
 def _one_per_lane(alpha: Any, lanes: int | None) -> list[float | None]:
-    n = 1 if lanes is None else lanes
-    several = isinstance(alpha, (list, tuple)) or getattr(alpha, "ndim", 0) == 1
-    values = list(alpha) if several else [alpha] * n
-    if len(values) != n or (several and lanes is None):
-        owner, remedy = f"{n} lanes", f"give one, or a list of {n}"
-        if lanes is None:
-            owner, remedy = "a model without lanes", "give a single one"
-        raise AlphaError(f"{len(values)} alphas for {owner}", remedy)
-    return [None if value is None else checks.alphas(value, None)[0] for value in values]
+    if not isinstance(alpha, (list, tuple)) and getattr(alpha, "ndim", 0) == 0:
+        return [None if alpha is None else checks.alphas(alpha, None)[0]] * (lanes or 1)
+    found = checks.alphas([0.0 if own is None else own for own in alpha], lanes)
+    return [None if own is None else value for own, value in zip(alpha, found, strict=True)]
 
 
 def prepare(model: Model, prior: Model | None, moves: Moves) -> None:
@@ -83,7 +78,7 @@ def move_lane(verbs: LayerVerbs[Any], lane: Model, index: int, prior: Model | No
     """
     for name, each in moves.items():
         move = each[index]
-        if move is None or move.is_idle:
+        if move is None or not any(move.alphas):
             continue
         spec, bias = lane.network.layer(name).spec, f"{name}.bias"
         small = None if prior is None or not move.coupling.needs_prior else prior

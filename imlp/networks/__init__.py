@@ -45,10 +45,8 @@ def make(name: str, **options: Any) -> Network:
     if is_outside(name):
         network = from_outside(imported(name), **options)
         if network is None:
-            raise OutsideError(
-                f"{name} makes no network of imlp",
-                "let it take image=(channels, height, width) and classes, and return an imlp.networks.Network",
-            )
+            remedy = "let it take image=(channels, height, width) and classes, and return an imlp.networks.Network"
+            raise OutsideError(f"{name} makes no network of imlp", remedy)
         return network
     build = NETWORKS[check_name(name)]
     parameters = signature(build).parameters

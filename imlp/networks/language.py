@@ -12,12 +12,12 @@ from functools import cached_property
 from math import prod
 from typing import ClassVar, TypeAlias
 
-from imlp.errors import SpecError, did_you_mean, known
+from imlp.errors import SpecError, known
 from imlp.spec import Chain, Shape, Shared, Spec
 from imlp.spec.base import check_noun
 
 Image = tuple[int, int, int]
-ACTIVATIONS = ("gelu", "relu", "none")
+ACTIVATIONS = ("gelu", "relu")
 NAME = r"[A-Za-z_][\w-]*(\.\w[\w-]*)*"  # alphas and files name layers too
 
 
@@ -42,7 +42,7 @@ class Norm:
 
 @dataclass(frozen=True)
 class Activation:
-    """`name` is gelu (the exact one), relu, or none."""
+    """`name` is gelu (the exact one) or relu."""
 
     name: str
 
@@ -96,16 +96,12 @@ def is_trained(operation: Operation) -> bool:
 
 @dataclass(frozen=True)
 class Network:
-    """Operations in order, followed by a linear head of the width that they end with.
-
-    `only` names the layers that are interpolated, whatever they say themselves.
-    """
+    """Operations in order, followed by a linear head of the width that they end with."""
 
     name: str
     image: Image
     classes: int
     body: tuple[Operation, ...]
-    only: Iterable[str] | None = None
 
     is_module: ClassVar[bool] = False  # a PyTorch model, which answers as a network does
 
@@ -117,32 +113,24 @@ class Network:
             raise SpecError(f"{self.name}: classes is {self.classes!r}", "give a whole number of at least 2")
         prior, dense = (self._width(dense) for dense in (False, True))
         if prior != dense:
-            raise SpecError(
-                f"{self.name}: head takes {dense} numbers in the I-MLP, but {prior} in the prior", "make them equal"
-            )
+            problem = f"{self.name}: head takes {dense} numbers in the I-MLP, but {prior} in the prior"
+            raise SpecError(problem, "make them equal")
         names = [leaf.name for leaf in walk(self.body) if is_trained(leaf)]
         for name in names:
             if names.count(name) > 1 or name == "head":
                 raise SpecError(f"{self.name} has two layers called {name!r}", "give each a different name")
             if not isinstance(name, str) or not re.fullmatch(NAME, name):
-                raise SpecError(
-                    f"{self.name} has a layer called {name!r}", "use letters, digits, _ and -, as in block1.in"
-                )
-        if self.only is not None:
-            object.__setattr__(self, "only", self.only if isinstance(self.only, str) else tuple(self.only))
-            check_layers(self, self.only)
+                remedy = "use letters, digits, _ and -, as in block1.in"
+                raise SpecError(f"{self.name} has a layer called {name!r}", remedy)
 
     def _width(self, dense: bool) -> int:
         """How many numbers reach the head; every width on the way is checked."""
-        return _flow(self.name, self.body, prod(self.image), "the image", dense)[0]
+        return _flow(self.name, _without_dense_only(self.body, keep=dense), prod(self.image), "the image")[0]
 
     @cached_property
     def layers(self) -> tuple[Layer, ...]:
         """All layers but the head, in order."""
-        layers = tuple(leaf for leaf in walk(self.body) if isinstance(leaf, Layer))
-        if self.only is None:
-            return layers
-        return tuple(replace(layer, interpolated=layer.name in self.only) for layer in layers)
+        return tuple(leaf for leaf in walk(self.body) if isinstance(leaf, Layer))
 
     @cached_property
     def head(self) -> Layer:
@@ -235,7 +223,7 @@ def _without_dense_only(operations: Iterable[Operation], *, keep: bool) -> tuple
     return tuple(kept)
 
 
-def _flow(owner: str, operations: Iterable[Operation], width: int, source: str, dense: bool) -> tuple[int, str]:
+def _flow(owner: str, operations: Iterable[Operation], width: int, source: str) -> tuple[int, str]:
     """How many numbers come out of operations that `width` numbers from `source` go into, and from which of them.
 
     `owner` is the network's name; each width on the way is checked.
@@ -248,24 +236,20 @@ def _flow(owner: str, operations: Iterable[Operation], width: int, source: str, 
                 if width % features:
                     raise SpecError(f"{name} is a norm over {features} of {width} numbers", f"use a divisor of {width}")
             case Activation(name):
-                if name not in ACTIVATIONS:
-                    remedy = f"{did_you_mean(name, ACTIVATIONS)}use {', '.join(ACTIVATIONS)}"
-                    raise SpecError(f"{owner} has activation {name!r}", remedy)
+                known(name, ACTIVATIONS, f"activation of {owner}")
             case Mean(positions):
                 if width % positions:
                     remedy = "positions must divide them"
                     raise SpecError(f"{owner}: the mean over {positions} positions of {width} numbers", remedy)
                 width //= positions
             case Residual(name, body, shortcut):
-                inner, last = _flow(owner, body, width, source, dense)
+                inner, last = _flow(owner, body, width, source)
                 outer = width if shortcut is None else _layer_width(owner, shortcut, width, source)
                 if inner != outer:
                     beside = f"{outer} numbers beside it" if shortcut is None else f"its shortcut {outer}"
                     remedy = "make them equal, or give it a shortcut" if shortcut is None else "make them equal"
                     raise SpecError(f"{name} is residual: its body ends with {inner} numbers, {beside}", remedy)
                 width, source = inner, last
-            case DenseOnly(body):
-                width, source = _flow(owner, body, width, source, dense) if dense else (width, source)
             case _:
                 remedy = "use Layer, Norm, Activation, Mean, Residual and DenseOnly of imlp.networks"
                 raise SpecError(f"{owner}: {operation!r:.60} is not an operation", remedy)
@@ -274,10 +258,8 @@ def _flow(owner: str, operations: Iterable[Operation], width: int, source: str, 
 
 def _layer_width(owner: str, layer: Layer, width: int, source: str) -> int:
     if not isinstance(layer.spec, Spec):
-        raise SpecError(
-            f"{layer.name} has {layer.spec!r:.60} for a spec",
-            "a layer is a spec, which has a matrix; what depends on its data (attention, BatchNorm) has none",
-        )
+        remedy = "a layer is a spec, which has a matrix; what depends on its data (attention, BatchNorm) has none"
+        raise SpecError(f"{layer.name} has {layer.spec!r:.60} for a spec", remedy)
     for noun in layer.spec.parts if isinstance(layer.spec, Chain) else (layer.spec,):
         check_noun(noun)
     m_out, m_in = layer.spec.matrix_shape
@@ -286,8 +268,6 @@ def _layer_width(owner: str, layer: Layer, width: int, source: str) -> int:
     if not layer.spec.parameters:
         raise SpecError(f"{layer.name} has no parameters: {layer.spec}", "put it in a Chain with one that has")
     if not layer.spec.linear:
-        raise SpecError(
-            f"{layer.name}: the matrix of {layer.spec} is not linear in its parameters",
-            "it can be built and drawn, but has no projection and no gradient: train one that is linear in them",
-        )
+        remedy = "it can be built and drawn, but has no projection and no gradient: train one that is linear in them"
+        raise SpecError(f"{layer.name}: the matrix of {layer.spec} is not linear in its parameters", remedy)
     return m_out

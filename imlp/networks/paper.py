@@ -18,7 +18,6 @@ def cnn(
     kernel: int = 3,
     learned_norm: bool = False,
     activated: Sequence[int] | None = None,
-    interpolated: Iterable[str] | None = None,
 ) -> Network:
     """S-CNN and S-MLP (table 2): a convolution for each of `strides`, each with `width` outputs in all.
 
@@ -36,7 +35,7 @@ def cnn(
     body: list[Operation] = []
     for n, layer in enumerate(layers, start=1):
         body += _with_norm_and_gelu([layer], learned_norm) if n in numbers else [layer]
-    return Network("cnn", as_image(image), classes, tuple(body), interpolated)
+    return Network("cnn", as_image(image), classes, tuple(body))
 
 
 def mixer(
@@ -50,7 +49,6 @@ def mixer(
     channel_hidden: int | None = None,
     residual: bool = True,
     learned_norm: bool = False,
-    interpolated: Iterable[str] | None = None,
 ) -> Network:
     """MLP-Mixer and its I-MLP (table 3): `W~ P`, then `depth` times `W~ T`, `T W~` and `W~`, `W~`.
 
@@ -74,7 +72,7 @@ def mixer(
             )
             body += [Residual(pair, mix)] if residual else mix
     body += [Norm("norm", channels, learned_norm), Mean(patches)]
-    return Network("mixer", as_image(image), classes, tuple(body), interpolated)
+    return Network("mixer", as_image(image), classes, tuple(body))
 
 
 def mlp1(
@@ -86,7 +84,6 @@ def mlp1(
     strides: Sequence[int] = (1, 2, 2, 2, 2, 1),
     kernel: int = 3,
     learned_norm: bool = True,
-    interpolated: Iterable[str] | None = None,
 ) -> Network:
     """MLP-1 (appendix H): `depth` hidden layers, of which the first have an S-CNN as prior, one for each of `strides`.
 
@@ -99,7 +96,7 @@ def mlp1(
     numbers = range(len(layers) + 1, depth + 1)
     upper = [Layer(f"dense{n}", Shared(1, width, width), "dense", interpolated=False) for n in numbers]
     body = [*_with_norm_and_gelu(layers, learned_norm), DenseOnly(tuple(_with_norm_and_gelu(upper, learned_norm)))]
-    return Network("mlp1", as_image(image), classes, tuple(body), interpolated)
+    return Network("mlp1", as_image(image), classes, tuple(body))
 
 
 def mlp2(
@@ -114,7 +111,6 @@ def mlp2(
     depth: int = 6,
     kernel: int = 3,
     learned_norm: bool = True,
-    interpolated: Iterable[str] | None = ("conv1",),
 ) -> Network:
     """MLP-2 (appendix H): a wide first layer, which alone is interpolated, and `depth - 1` layers of `width`.
 
@@ -130,8 +126,9 @@ def mlp2(
         strides.append(2 if size > 2 else 1)
         size = -(-size // strides[-1])
     rest = convolutions(first.out_shape, width, strides, kernel, first=2) if strides else []
-    body = _with_norm_and_gelu([Layer("conv1", first, "conv"), *rest], learned_norm)
-    return Network("mlp2", as_image(image), classes, tuple(body), interpolated)
+    layers = [Layer("conv1", first, "conv"), *(replace(layer, interpolated=False) for layer in rest)]
+    body = _with_norm_and_gelu(layers, learned_norm)
+    return Network("mlp2", as_image(image), classes, tuple(body))
 
 
 def as_image(shape: Sequence[int]) -> Image:
@@ -171,9 +168,7 @@ def convolution(name: str, shape: Image, width: int, kernel: int, stride: int) -
     one = Conv(shape, 1, kernel, stride, kernel // 2)
     _, h, w = one.out_shape
     if width < h * w or width % (h * w):
-        raise SpecError(
-            f"{name}: the dense layer has {width} outputs, but a convolution onto {h} x {w} pixels has a multiple of "
-            f"{h * w}",
-            f"use a width of {max(1, width // (h * w)) * h * w}, or other strides",
-        )
+        problem = f"{name}: the dense layer has {width} outputs, but a convolution onto {h} x {w} pixels"
+        remedy = f"use a width of {max(1, width // (h * w)) * h * w}, or other strides"
+        raise SpecError(f"{problem} has a multiple of {h * w}", remedy)
     return replace(one, out_channels=width // (h * w))

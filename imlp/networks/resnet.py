@@ -1,6 +1,6 @@
 """A small residual network, which the paper does not have: the order of operations of ResNet, at the S-CNN's width."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from imlp import kinds
 from imlp.networks.language import Activation, Layer, Mean, Network, Norm, Operation, Residual
@@ -17,7 +17,6 @@ def resnet(
     strides: Sequence[int] = (1, 2, 2),
     kernel: int = 3,
     learned_norm: bool = False,
-    interpolated: Iterable[str] | None = None,
 ) -> Network:
     """A convolution, a residual block of two for each of `strides`, the mean over the pixels that are left.
 
@@ -44,4 +43,4 @@ def resnet(
         before = second
     _, h, w = before.out_shape
     body.append(Mean(h * w, channels_first=True))
-    return Network("resnet", as_image(image), classes, tuple(body), interpolated)
+    return Network("resnet", as_image(image), classes, tuple(body))

@@ -178,7 +178,7 @@ class Interpolation:
         for name in dict.fromkeys((*alphas, *sharing)):
             second = () if self._sharing is None else (sharing.get(name, 0.0),)
             move = Move(self.coupling, (alphas.get(name, 0.0), *second), biases=self.biases)
-            if not move.is_idle:
+            if any(move.alphas):
                 self._move(name, move)
         self._last = alphas
 

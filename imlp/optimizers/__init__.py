@@ -12,8 +12,6 @@ from imlp.couplings.setting import of_training
 from imlp.errors import ConfigError
 from imlp.optimizers.rate import LearningRate
 
-__all__ = ["ADAM", "OPTIMIZERS", "SGD", "Adam", "AdamW", "LearningRate", "Optimizer"]
-
 
 @dataclass(frozen=True)
 class Optimizer:

@@ -102,11 +102,6 @@ def relu(x: np.ndarray) -> tuple[np.ndarray, Backward]:
     return np.maximum(x, 0), lambda dy: (dy * (x > 0), {})
 
 
-def identity(x: np.ndarray) -> tuple[np.ndarray, Backward]:
-    """`y = x`: the activation called "none"."""
-    return x, lambda dy: (dy, {})
-
-
 def mean(x: np.ndarray, positions: int, channels_first: bool = False) -> tuple[np.ndarray, Backward]:
     """The mean over positions: `(..., N, P C)` to `(..., N, C)`, or of `(..., N, C P)` with `channels_first`.
 

@@ -18,7 +18,7 @@ from imlp.reference import layers as ops
 Watch = Callable[[str, np.ndarray], None]
 Result = tuple[np.ndarray, ops.Backward]
 
-ACTIVATIONS = {"gelu": ops.gelu, "relu": ops.relu, "none": ops.identity}
+ACTIVATIONS = {"gelu": ops.gelu, "relu": ops.relu}
 
 
 def run(model: Model, operations: Iterable[Operation], x: np.ndarray, watch: Watch | None = None) -> Result:

@@ -13,18 +13,3 @@ from imlp.spec.base import Pair, Parameter, Shape, Spec
 from imlp.spec.chain import Chain
 from imlp.spec.mixer import Patchify, Permutation, Shared, Transpose
 from imlp.spec.window import Conv, Local, Window
-
-__all__ = [
-    "Chain",
-    "Conv",
-    "Local",
-    "Pair",
-    "Parameter",
-    "Patchify",
-    "Permutation",
-    "Shape",
-    "Shared",
-    "Spec",
-    "Transpose",
-    "Window",
-]

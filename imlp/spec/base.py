@@ -79,9 +79,7 @@ class Spec:
     @property
     def matrix_shape(self) -> Pair:
         """`(M_out, M_in)`, the shape of the dense layer that this one can be mixed into."""
-        raise SpecError(
-            f"{type(self).__name__} has no matrix_shape", "define it: a property that returns (M_out, M_in)"
-        )
+        raise SpecError(f"{type(self).__name__} has no matrix_shape", "define a property that returns (M_out, M_in)")
 
     @property
     def parameters(self) -> Mapping[str, Parameter]:
@@ -92,10 +90,8 @@ class Spec:
         """The matrix of these parameters. The nouns of this package have theirs in `imlp.reference`."""
         if self.fills() is not None:
             return own_map(self).matrix(flat({name: parameters[name] for name in self.parameters}))
-        raise SpecError(
-            f"{type(self).__name__} has no matrix",
-            "define matrix(self, ...), with its parameters as arguments; a layer that depends on its data has none",
-        )
+        remedy = "define matrix(self, ...), with its parameters as arguments; a layer that depends on its data has none"
+        raise SpecError(f"{type(self).__name__} has no matrix", remedy)
 
     def fills(self) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
         """Which number of the parameters is added to which entry; None for a noun that defines `matrix`."""
@@ -111,10 +107,8 @@ class Spec:
         """For each output, which number of the bias is added to it."""
         m_out = self.matrix_shape[0]
         if self.bias_shape != (m_out,):
-            raise SpecError(
-                f"{type(self).__name__} has a bias of shape {self.bias_shape} for {m_out} outputs",
-                "define bias_index: for each output, which number of the bias it gets",
-            )
+            problem = f"{type(self).__name__} has a bias of shape {self.bias_shape} for {m_out} outputs"
+            raise SpecError(problem, "define bias_index: for each output, which number of the bias it gets")
         return range(m_out)
 
     @property
@@ -203,9 +197,8 @@ def own_matrix(spec: Spec, arrays: Mapping[str, np.ndarray]) -> "sparse.csr_arra
     try:
         matrix = sparse.csr_array(given).astype(np.float64)
     except (TypeError, ValueError) as error:
-        raise SpecError(
-            f"{name}.matrix returned a {type(given).__name__}", "return an array of real numbers"
-        ) from error
+        problem = f"{name}.matrix returned a {type(given).__name__}"
+        raise SpecError(problem, "return an array of real numbers") from error
     if matrix.shape != spec.matrix_shape:
         raise SpecError(f"{name}.matrix returned the shape {matrix.shape}", f"its matrix_shape is {spec.matrix_shape}")
     matrix.sum_duplicates()
@@ -245,16 +238,12 @@ def linear_map_of(spec: Spec, matrix: "Matrix") -> "LinearMap":
     if (fills := spec.fills()) is not None:
         return filled_map(spec.matrix_shape, *fills, spec.n_weights)
     if not spec.linear:
-        raise SpecError(
-            f"the matrix of {type(spec).__name__} is not linear in its parameters",
-            "it has no adjoint and no projection, and cannot be trained; use a noun that is linear",
-        )
+        remedy = "it has no adjoint and no projection, and cannot be trained; use a noun that is linear"
+        raise SpecError(f"the matrix of {type(spec).__name__} is not linear in its parameters", remedy)
     linear_map = find_map(spec.matrix_shape, matrix, spec.n_weights)
     if linear_map is None:
-        raise SpecError(
-            f"{type(spec).__name__} says that its matrix is linear in its parameters, but it is not",
-            "write linear = False in the class",
-        )
+        problem = f"{type(spec).__name__} says that its matrix is linear in its parameters, but it is not"
+        raise SpecError(problem, "write linear = False in the class")
     return linear_map
 
 
@@ -282,10 +271,8 @@ def check_noun(spec: Spec) -> None:
         raise SpecError(f"{name}.bias_shape is {bias!r}", "use one axis, or None for no bias")
     index = np.asarray(spec.bias_index)
     if index.shape != shape[:1] or index.dtype.kind not in "iu" or ((index < 0) | (index >= bias[0])).any():
-        raise SpecError(
-            f"{name}.bias_index does not have {shape[0]} whole numbers from 0 to {bias[0] - 1}",
-            "give for each output the number of the bias that it gets",
-        )
+        problem = f"{name}.bias_index does not have {shape[0]} whole numbers from 0 to {bias[0] - 1}"
+        raise SpecError(problem, "give for each output the number of the bias that it gets")
 
 
 def _set(spec: Spec, name: str, value: object) -> None:

@@ -37,10 +37,8 @@ class Chain(Spec):
                 raise SpecError(f"Chain: {before} gives {given} numbers, but {after} takes {taken}", "make them equal")
         with_parameters = [part for part in flat if part.parameters]
         if len(with_parameters) > 1:
-            raise SpecError(
-                f"Chain has {len(with_parameters)} parts with parameters: {', '.join(map(str, with_parameters))}",
-                "keep one; the product of two layers is no longer linear in either's weight",
-            )
+            problem = f"Chain has {len(with_parameters)} parts with parameters: {', '.join(map(str, with_parameters))}"
+            raise SpecError(problem, "keep one; the product of two layers is no longer linear in either's weight")
         _set(self, "parts", flat)
         _set(self, "linear", all(part.linear for part in flat))
 

@@ -33,9 +33,8 @@ class Patchify(Permutation):
             _set(self, name, _int(f"Patchify.{name}", getattr(self, name)))
         for name, size in (("height", self.height), ("width", self.width)):
             if size % self.patch:
-                raise SpecError(
-                    f"Patchify.patch {self.patch} does not divide the {name} {size}", f"use {_one_of(_divisors(size))}"
-                )
+                problem = f"Patchify.patch {self.patch} does not divide the {name} {size}"
+                raise SpecError(problem, f"use {_one_of(_divisors(size))}")
 
     @property
     def grid(self) -> Pair:

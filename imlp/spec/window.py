@@ -17,10 +17,7 @@ from imlp.spec.base import Pair, Parameter, Shape, Spec, _divisors, _int, _ints,
 
 @dataclass(frozen=True)
 class Window(Spec):
-    """A window that moves over a zero-padded image: what `Conv` and `Local` share.
-
-    `kernel`, `stride`, `padding` and `dilation` are ints or `(vertical, horizontal)` pairs.
-    """
+    """A window that moves over a zero-padded image: what `Conv` and `Local` share."""
 
     in_shape: tuple[int, int, int]
     out_channels: int
@@ -45,10 +42,8 @@ class Window(Spec):
         _set(self, "groups", _int(f"{noun}.groups", self.groups))
         for name, channels in (("input", self.in_shape[0]), ("output", self.out_channels)):
             if channels % self.groups:
-                raise SpecError(
-                    f"{noun}.groups {self.groups} does not divide the {channels} {name} channels",
-                    f"use {_one_of(_divisors(gcd(self.in_shape[0], self.out_channels)))}",
-                )
+                problem = f"{noun}.groups {self.groups} does not divide the {channels} {name} channels"
+                raise SpecError(problem, f"use {_one_of(_divisors(gcd(self.in_shape[0], self.out_channels)))}")
         for axis, size in enumerate(self.in_shape[1:]):
             padded, reach = size + 2 * self.padding[axis], self.reach[axis]
             if reach > padded:

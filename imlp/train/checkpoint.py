@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,19 +54,14 @@ def saved_files(folder: Path) -> list[Path]:
 
 def newest(folder: Path, warn: Warn = lambda text: None) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
     """Arrays and state of the newest checkpoint that is whole, or None if there is none at all."""
-    newest_whole = next(whole(folder, warn), None)
-    if newest_whole is None and saved_files(folder):
-        raise RunError(f"no checkpoint in {folder} is whole", "start the run again: with --again, or in another folder")
-    return newest_whole
-
-
-def whole(folder: Path, warn: Warn = lambda text: None) -> Iterator[tuple[dict[str, np.ndarray], dict[str, Any]]]:
-    """Arrays and state of each checkpoint that is not damaged, the newest first."""
     for path in saved_files(folder):
         try:
-            yield read(path)
+            return read(path)
         except DAMAGED as error:
             warn(f"the checkpoint {path} is damaged ({error}); going back to the one before it")
+    if saved_files(folder):
+        raise RunError(f"no checkpoint in {folder} is whole", "start the run again: with --again, or in another folder")
+    return None
 
 
 def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -80,7 +75,7 @@ def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
 
 
 def state_of(file: Any) -> dict[str, Any]:
-    """The state in the header of an open file; a `ValueError` for what no run writes."""
+    """The state in the header of an open file; one of `DAMAGED` for what no run writes."""
     state: dict[str, Any] = parse_json((file.metadata() or {})["state"])
     if not isinstance(state, dict):
         raise ValueError("its state is not an object")
@@ -89,17 +84,15 @@ def state_of(file: Any) -> dict[str, Any]:
         if not fits:
             raise ValueError(f"its {name} is {state[name]!r:.40}")
 
-    image, active = state.get("image", [1, 1, 1]), state.get("active", [])
+    image, active = state["image"], state["active"]
     check("image", _are_numbers(image, int, 1) and len(image) == 3)
     check("active", _are_numbers(active, int, 0) and len(set(active)) == len(active))
     for name, least in (("classes", 1), ("epoch", 0), ("step", 0)):
-        check(name, _are_numbers([state.get(name, least)], int, least))
+        check(name, _are_numbers([state[name]], int, least))
     for name in ("rows", "stopped", "times"):
-        rows = state.get(name, [])
-        check(name, isinstance(rows, list) and all(isinstance(row, dict) for row in rows))
+        check(name, isinstance(state[name], list) and all(isinstance(row, dict) for row in state[name]))
     for name, smallest in (("mean", -LARGEST), ("std", sys.float_info.min)):
-        numbers = state.get(name, [1.0] * image[0])
-        check(name, _are_numbers(numbers, int | float, smallest) and len(numbers) == image[0])
+        check(name, _are_numbers(state[name], int | float, smallest) and len(state[name]) == image[0])
     return state
 
 

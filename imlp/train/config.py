@@ -18,6 +18,7 @@ from imlp.couplings.schedule import alphas_of
 from imlp.couplings.setting import deciding, from_mapping, of_data, of_machine, of_training, setting, with_settings_of
 from imlp.errors import BackendError, ConfigError, ImlpError, known
 from imlp.files import is_text, parse_toml, read_bytes, reason, shown
+from imlp.kinds import frozen
 from imlp.networks import Network
 from imlp.optimizers import OPTIMIZERS, LearningRate, Optimizer
 from imlp.plugins import Outside, imported, is_outside, named_before, without_place
@@ -127,7 +128,7 @@ class Config:
         object.__setattr__(self, "lanes", tuple(from_mapping(Lane, lane) for lane in lanes))
         options = self.options.items() if isinstance(self.options, Mapping) else self.options
         try:
-            pairs = sorted((str(name), _frozen(value)) for name, value in options)
+            pairs = sorted((str(name), frozen(value)) for name, value in options)
         except (TypeError, ValueError):
             raise ConfigError(f"options is {self.options!r}", "give a table of the network's options") from None
         object.__setattr__(self, "options", tuple(pair for pair in pairs if pair[1] is not None))
@@ -166,9 +167,6 @@ class Config:
             if f.name not in settings and getattr(self, f.name) != f.default:
                 remedy = f"leave it out, or add --optimizer {owner}"
                 raise ConfigError(f"{f.name} is for the optimizer {owner}, not {self.optimizer}", remedy)
-        if dict(self.options).get("interpolated") == ():
-            remedy = "name at least one layer; a plain MLP is alpha 0"
-            raise ConfigError("interpolated is an empty list: no layer would ever be mixed", remedy)
         for name, text in (("data", self.data), *((f"options.{name}", str(value)) for name, value in self.options)):
             if not is_text(text):
                 raise ConfigError(f"{name} is {text!r:.60}, which is not UTF-8", "rename it")
@@ -396,7 +394,3 @@ def _range(name: str, text: str, largest: float = float("inf")) -> tuple[float, 
         at_most = "" if isinf(largest) else f", at most {largest:g}"
         raise ConfigError(f"{name} is {text!r}", f"give two numbers above 0 in order{at_most}, for example 0.4,1")
     return low, high
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(_frozen(item) for item in value) if isinstance(value, (list, tuple)) else value

@@ -18,7 +18,7 @@ from safetensors import safe_open
 
 from imlp.backend import backend as get_backend
 from imlp.couplings import Branch, class_of
-from imlp.errors import ArrayError, BackendError, ConfigError, ImlpError, RunError, install_hint
+from imlp.errors import ArrayError, BackendError, RunError, install_hint
 from imlp.files import check_path, write_whole
 from imlp.model import BUFFER, Model, loaded
 from imlp.networks import Layer, Network, walk
@@ -47,7 +47,7 @@ def parameters(
     _, state, model = trained(run, lane, network, coupling)
     made, statistics = model.network, {name: np.array(state[name]) for name in ("mean", "std")}
     if not model.dense:
-        return made, {**model.numbers, **statistics}
+        return made, {**model.parameters, **model.buffers, **statistics}
     numbers = as_one(model)
     first = made.operations(dense=True)[0]
     if made.is_module or not isinstance(first, Layer):  # what comes first in a PyTorch model is not known
@@ -71,30 +71,23 @@ def trained(
         class_of(coupling)
     if not files.config.exists():
         raise RunError(f"{folder} is not a run's folder", "name the folder of a run of train")
-    try:
-        config = files.read_config()
-    except ImlpError as error:
-        raise RunError(f"{files.config} is not that of a run: {error.problem}", error.remedy) from error
+    config = files.read_config()
     newest = checkpoint.newest(files.checkpoint)
     if newest is None:
         raise RunError(f"there is no checkpoint in {folder}", "name the folder of a run of train")
     arrays, state = newest
-    if missing := [name for name in ("image", "classes", "mean", "std", "active") if name not in state]:
-        raise RunError(f"the checkpoint of {folder} has no {missing[0]}", FORGED)
     made, active = config.make_network(tuple(state["image"]), state["classes"]), state["active"]
     if max(active, default=-1) >= len(config.lanes):
         raise RunError(f"the checkpoint of {folder} has lane {max(active)}, and the run {len(config.lanes)}", FORGED)
-    if lane == "prior" and not config.needs_prior:
-        raise RunError(f"{folder} has trained no prior", "its lanes need none; name one of them")
-    if lane != "prior" and lane not in active:
-        known = ", ".join(map(str, [*active, *(["prior"] if config.needs_prior else [])]))
+    models = [*active, *(["prior"] if config.needs_prior else [])]
+    if lane not in models:
+        known = ", ".join(map(str, models))
         raise RunError(f"{folder} has no trained lane {lane!r}", f"it has {known or 'none: all have stopped'}")
     try:
-        if lane == "prior":
-            return config, state, _model(config, made, arrays, None)
-        return config, state, _model(config, made, arrays, active).lane(active.index(lane))
+        model = _model(config, made, arrays, None if lane == "prior" else active)
     except ArrayError as error:  # anybody can compute a checksum
         raise RunError(f"the checkpoint of {folder} is not of {error.problem}", FORGED) from error
+    return config, state, model if lane == "prior" else model.lane(active.index(lane))
 
 
 def _model(config: Config, network: Network, arrays: Arrays, lanes: list[int] | None) -> Model:
@@ -183,8 +176,6 @@ def load(
     lane with `imlp.nn.Dense` layers. `network` names the code of a network from outside the package (`FILE.py:NAME`),
     which is only run if it is named, and so does `coupling`.
     """
-    if isinstance(lane, str) and lane != "prior":
-        raise ConfigError(f"lane is {lane!r}", "give a lane's number, or prior")
     return _module(*parameters(run, lane, network, coupling), dense=lane != "prior")
 
 

@@ -274,7 +274,7 @@ def trained_module(operations: Iterable[Operation], numbers: Mapping[str, np.nda
                     x = x.unflatten(-1, (-1, features))
                     x = call(name, _with_numbers(norm, name, numbers), x).flatten(-2)
                 case Activation(name):
-                    x = x if name == "none" else getattr(nn.functional, name)(x)
+                    x = getattr(nn.functional, name)(x)
                 case Mean(positions, channels_first):
                     runs = x.unflatten(-1, (-1, positions) if channels_first else (positions, -1))
                     x = runs.mean(-1 if channels_first else -2)

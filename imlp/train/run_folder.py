@@ -14,7 +14,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from imlp.errors import FileError, RunError
+from imlp.errors import FileError, ImlpError, OutsideError, RunError
 from imlp.files import check_new, parse_json, read_bytes, reason, write_json, write_whole
 from imlp.plugins import named_before
 from imlp.train import checkpoint
@@ -27,7 +27,6 @@ COUPLING = "coupling"  # .py: the same of a coupling; a second one is coupling2.
 PICTURE, TENSORBOARD, LOG, LOCK = "run.png", "tensorboard", "error.log", ".lock"
 FORMATS = {"safetensors": ".safetensors", "npz": ".npz", "torch": ".pt2", "onnx": ".onnx"}  # of exported networks
 ANOTHER_FOLDER = "choose another folder with --out"
-CHECKPOINTS = "epoch#-step#.safetensors"
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class Entry:
 
 ENTRIES = (  # in the order in which they are deleted: whatever is left at any moment is a run, or nothing
     Entry(RESULT, archived=True),
-    Entry(CHECKPOINT, (CHECKPOINTS,), needed=True),
+    Entry(CHECKPOINT, ("epoch#-step#.safetensors",), needed=True),
     Entry(ENVIRONMENT, needed=True, archived=True),
     Entry(METRICS, needed=True, archived=True),
     Entry(TIMES, needed=True, archived=True),
@@ -56,6 +55,10 @@ ENTRIES = (  # in the order in which they are deleted: whatever is left at any m
     Entry(f"{COUPLING}#.py", needed=True, archived=True),
     Entry(CONFIG, needed=True, archived=True),
 )
+
+
+class ForeignError(RunError):
+    """A `config.toml` that is not that of a run."""
 
 
 class RunFolder:
@@ -79,8 +82,12 @@ class RunFolder:
         return checkpoint.saved_files(self.checkpoint)
 
     def read_config(self) -> Config:
-        """The settings of the run; a `ConfigError` where the file is not that of one."""
-        return recorded(read(self.config))
+        """The settings of the run; a `ForeignError` where the file is not that of one."""
+        try:
+            return recorded(read(self.config))
+        except ImlpError as error:
+            what = "" if isinstance(error, OutsideError) else " is not that of a run"
+            raise ForeignError(f"{self.config}{what}: {error.problem}", error.remedy) from error
 
     def result_of(self, config: Config, data_digest: str) -> dict[str, Any] | None:
         """This run's result, if it finished on the same data."""

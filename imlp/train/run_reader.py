@@ -6,11 +6,11 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
-from imlp.errors import ImlpError, OutsideError, RunError
+from imlp.errors import OutsideError, RunError
 from imlp.files import check_path, parse_json, read_bytes, reason, shown
 from imlp.train.callbacks import Row
 from imlp.train.config import Config, Lane
-from imlp.train.run_folder import RunFolder
+from imlp.train.run_folder import ForeignError, RunFolder
 
 NUMBER = int | float
 MOST_LAYERS = 2000  # of the bias meter; to draw more takes minutes
@@ -59,12 +59,7 @@ class Run:
 def read_run(folder: Path) -> Run:
     """The run in a folder, finished or not."""
     files = RunFolder(folder)
-    try:
-        config = files.read_config()
-    except OutsideError as error:
-        raise ForeignError(f"{files.config}: {error.problem}", error.remedy) from error
-    except ImlpError as error:
-        raise ForeignError(f"{files.config} is not that of a run: {error.problem}", error.remedy) from error
+    config = files.read_config()
     finished, numbers = files.result.exists(), range(len(config.lanes))
     model = {"lane": ("prior", *numbers), "test_accuracy": NUMBER}
     lane = {**model, "epoch": int, "bias": {...: METER}}
@@ -108,10 +103,6 @@ def _check_rows(rows: list[Row], config: Config, stopped: list[int]) -> None:
     lanes = set().union(*seen.values()) - {"prior"}
     if seen and lanes - set(stopped) and seen[max(seen)] == {"prior"}:
         raise ValueError(f"epoch {max(seen)} has the prior's row alone")
-
-
-class ForeignError(RunError):
-    """A `config.toml` that is not that of a run."""
 
 
 def find_runs(folders: Iterable[Path], warn: Callable[[str], None] | None = None) -> list[Run]:

@@ -4,19 +4,14 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
-
-
-class Stoppable(Protocol):
-    """What a signal's handler can ask to stop: a trainer in this process, or the driver of many elsewhere."""
-
-    stop_requested: str | None
+from typing import Any
 
 
 @contextmanager
-def stopping_on_signals(run: Stoppable) -> Iterator[None]:
+def stopping_on_signals(run: Any) -> Iterator[None]:
     """SIGINT and SIGTERM ask the run to save and stop after its step; a second one ends it at once.
 
+    `run` has a `stop_requested`: a trainer in this process, or the driver of many elsewhere.
     Only the main thread may handle signals: in any other one this does nothing.
     """
     if threading.current_thread() is not threading.main_thread():

@@ -20,7 +20,7 @@ def run(*arguments: str | Path) -> Result:
 @pytest.fixture
 def ten(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> cifar.Layout:
     """A small CIFAR-10 under the real one's name, with its archive in `origin`."""
-    small = files.small(cifar.CIFAR10, 20)
+    small = files.small(cifar.CIFAR10)
     (tmp_path / "origin").mkdir()
     arrays = files.contents(small)
     layout = files.known(small, files.write_archive(small, arrays, tmp_path / "origin"), arrays)
@@ -39,13 +39,13 @@ def test_list_shows_what_is_there(ten: cifar.Layout, tmp_path: Path, monkeypatch
     entries = {entry["name"]: entry for entry in json.loads(run("list", "--root", root, "--json").stdout)}
     assert list(entries) == ["shapes", "cifar10", "cifar100"]
     assert entries["cifar10"]["path"] == str(root / "cifar10.npz")
-    assert (entries["cifar10"]["train"], entries["cifar10"]["test"]) == (100, 20)
+    assert (entries["cifar10"]["train"], entries["cifar10"]["test"]) == (50_000, 10_000)
     assert entries["cifar100"]["path"] is None
     assert entries["shapes"]["n_classes"] == len(shapes.GLYPHS)
 
 
 def test_both_kinds_of_labels_of_cifar100_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    layout = files.small(cifar.CIFAR100, 200)
+    layout = files.small(cifar.CIFAR100)
     arrays = files.contents(layout)
     archive = files.write_archive(layout, arrays, tmp_path)
     monkeypatch.setitem(cifar.LAYOUTS, "cifar100", files.known(layout, archive, arrays))

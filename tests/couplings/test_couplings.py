@@ -435,7 +435,7 @@ def test_self_pathway_and_gate_train_no_prior(tmp_path):
     assert result.exit_code == 0, result.output
     result = CliRunner().invoke(app, ["export", str(tmp_path), "--lane", "prior", "--format", "npz"])
     assert result.exit_code == 2
-    assert "has trained no prior" in result.output
+    assert "has no trained lane 'prior'" in result.output
 
 
 def test_a_branched_lane_is_exported_as_one_mlp(tmp_path):

@@ -313,7 +313,7 @@ def test_npz(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         ({"y": None}, r"own.npz has no y; save x, y, x_test, y_test"),
-        ({"x": np.zeros((6, 3, 32, 32))}, r"own.npz: x is float64 of shape .*; save images as uint8"),
+        ({"x": np.zeros((6, 3, 32, 32))}, r"own: the images of x, y are float64 of shape .*; give .* uint8"),
         ({"y": np.zeros(6)}, r"own.npz: y is float64"),
         ({"y": np.zeros(5, int)}, r"6 images but labels"),
         ({"y": np.full(6, -1)}, r"label -1 of image 0"),
@@ -356,12 +356,14 @@ def test_unknown_names(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no data set and no file or folder called 'cifar11'; name shapes, cifar10"):
         data.load_data_set("cifar11")
     (tmp_path / "a.txt").write_text("")
-    with pytest.raises(DataError, match=r"a.txt is of no known type"):
+    with pytest.raises(DataError, match=r"a.txt is of no known type; .* data fetch cifar10 --url"):
         data.load_data_set(tmp_path / "a.txt")
     with pytest.raises(DataError, match=r"cifar100 is not in .*; fetch it: python cli.py data fetch cifar100"):
         data.load_data_set("cifar100", root=tmp_path)
-    with pytest.raises(DataError, match=r"unknown labels 'medium'"):
+    with pytest.raises(DataError, match=r"unknown labels: 'medium'"):
         data.load_data_set("shapes", labels="medium")
+    with pytest.raises(DataError, match=r"has no coarse labels; only cifar100 has"):
+        data.load_data_set(tmp_path, labels="coarse")
 
 
 def test_where_data_sets_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,7 +92,7 @@ def server() -> Iterator[Server]:
 @pytest.fixture
 def layout(server: Server, tmp_path: Path) -> cifar.Layout:
     """A small CIFAR-10 whose archive the server serves, and whose checksums the layout holds."""
-    small = files.small(cifar.CIFAR10, 20)
+    small = files.small(cifar.CIFAR10)
     arrays = files.contents(small)
     (tmp_path / "origin").mkdir()
     archive = files.write_archive(small, arrays, tmp_path / "origin")

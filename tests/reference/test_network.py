@@ -133,7 +133,7 @@ def test_alpha_can_differ_by_layer_and_biases_and_layers_can_be_left_out():
     ("alpha", "options", "error", "message"),
     [
         (1.5, {}, AlphaError, "alpha is 1.5"),
-        ([0.1, 0.2, 0.3], {}, AlphaError, "3 alphas for 2 lanes; give one, or a list of 2"),
+        ([0.1, 0.2, 0.3], {}, AlphaError, "3 alphas for 2 lanes; give one number, or a list of 2"),
         ({"conv7": 0.1}, {}, SpecError, "unknown layer in alpha: 'conv7'; did you mean 'conv"),
         (0.1, {"layers": ["conv7"]}, SpecError, "unknown layer of cnn with a prior: 'conv7'"),
         (0.1, {"coupling": "mix"}, ConfigError, "coupling is 'mix'"),

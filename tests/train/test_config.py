@@ -43,7 +43,7 @@ def test_every_setting_survives_a_toml_file(tmp_path):
         {"products": "bfloat16"},
         {"save_minutes": float("inf")},
         {"data": "t\U0001f600\x7f.npz"},
-        {"options": {"interpolated": None}},
+        {"options": {"activated": None}},
     ],
 )
 def test_odd_values_survive_a_toml_file_too(settings, tmp_path):
@@ -167,7 +167,6 @@ def test_a_file_that_is_not_there_or_not_toml_is_refused(tmp_path):
         {"epochs": 10**30},
         {"batch": 10**30},
         {"seed": 10**30},
-        {"options": {"interpolated": []}},
         {"options": {"width": 10**9}},
         {"data": "\udcff"},
         {"lanes": [{"layers": ["conv1", "conv1"]}]},
@@ -182,5 +181,5 @@ def test_settings_that_cannot_be(settings):
 
 
 def test_what_could_be_meant_is_taken():
-    assert Config(threads=64, seed=10**12, options={"interpolated": ["conv1"]}).threads == 64
+    assert Config(threads=64, seed=10**12, options={"activated": [1]}).threads == 64
     assert Lane(every="00012").steps == 12

@@ -129,12 +129,13 @@ def test_a_lane_that_depends_on_the_number_of_epochs_is_given_no_more(alpha, tmp
 
 def test_the_newest_checkpoint_is_that_of_the_largest_number(tmp_path):
     """Beyond 99,999 epochs and 999,999 steps names grow longer."""
-    arrays = {"x": np.zeros(2)}
+    arrays, numbers = {"x": np.zeros(2)}, {"mean": [0.0], "std": [1.0]}
+    state = {"image": [1, 8, 8], "classes": 2, "active": [], "rows": [], "stopped": [], "times": [], **numbers}
     for epoch, step in ((99_999, 0), (100_000, 999_999), (100_000, 1_000_000)):
-        checkpoint.save(tmp_path, arrays, {"epoch": epoch, "step": step})
+        checkpoint.save(tmp_path, arrays, {**state, "epoch": epoch, "step": step})
     names = [path.stem for path in checkpoint.saved_files(tmp_path)]
     assert names == ["epoch100000-step1000000", "epoch100000-step999999"]
-    assert checkpoint.newest(tmp_path, pytest.fail)[1] == {"epoch": 100_000, "step": 1_000_000}
+    assert checkpoint.newest(tmp_path, pytest.fail)[1] == {**state, "epoch": 100_000, "step": 1_000_000}
 
 
 def changed_state(content: bytes) -> bytes:

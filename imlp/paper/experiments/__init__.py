@@ -14,7 +14,7 @@ from typing import Any
 
 from imlp.couplings.schedule import alphas_of
 from imlp.couplings.setting import shown as shown_setting
-from imlp.data.cifar import LAYOUTS
+from imlp.data.cifar import LAYOUTS, TRAIN_SIZE
 from imlp.errors import ConfigError, ImlpError, known
 from imlp.files import shown
 from imlp.paper.claims import check_claim, judge
@@ -277,8 +277,7 @@ def shortfall(config: Config, wanted: Config) -> str:
 
 
 def _steps(config: Config) -> int | None:
-    layout = LAYOUTS.get(config.data)
-    images = config.train_size or (len(layout.train) * layout.train_rows if layout else None)
+    images = config.train_size or (TRAIN_SIZE if config.data in LAYOUTS else None)
     return None if images is None else config.epochs * ceil((images - config.validation) / config.batch)
 
 
