@@ -11,6 +11,7 @@ when all of them are finished. Whatever interrupts a search, the same batch is r
 import dataclasses
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ from imlp.backend import backend as get_backend
 from imlp.couplings import Mixing, class_of
 from imlp.couplings.setting import deciding
 from imlp.data import Dataset
-from imlp.errors import BackendError, ConfigError, RunError, install_hint
+from imlp.errors import BackendError, ConfigError, RunError, in_a_line, install_hint
 from imlp.files import check_new, check_path, write_json
 from imlp.study.cluster import Cluster, connected
 from imlp.study.outcomes import Choice, Final, HeldOut, SearchOutcome, SeedScores, Trial
@@ -178,8 +179,7 @@ class Search:
             self.study = import_optuna().create_study(direction="maximize")
             if not (self.folder / "settings.json").exists():
                 write_json(self.folder / "settings.json", self._settings)
-            asked, told = self.folder / "batches.json", 0
-            batches = read_json(asked, [{...: [{}]}], ANOTHER_FOLDER) if asked.exists() else []
+            batches, told = self._asked(), 0
             while told < len(batches) or self._ask(batches):
                 batch, told = batches[told], told + 1
                 tasks = self._tasks(batch)
@@ -244,6 +244,18 @@ class Search:
         return self.suggested(import_optuna().trial.FixedTrial(parameters))
 
     # A batch: asked for, run, told
+
+    def _asked(self) -> list[Batch]:
+        """The batches so far, checked: the folder may be somebody else's."""
+        path = self.folder / "batches.json"
+        batches: list[Batch] = read_json(path, [{...: [{}]}], ANOTHER_FOLDER) if path.exists() else []
+        try:
+            lanes = {name: list(map(self._lane, own)) for batch in batches for name, own in batch.items()}
+        except (TypeError, ValueError) as error:
+            raise RunError(f"cannot read {path}: {in_a_line(error)}", ANOTHER_FOLDER) from error
+        if not all(lanes[name] and re.fullmatch("batch-[0-9]{3,}", name) for name in lanes):
+            raise RunError(f"{path} names folders that are none of a search: {', '.join(lanes):.80}", ANOTHER_FOLDER)
+        return batches
 
     def _ask(self, batches: list[Batch]) -> bool:
         """Add a new batch, which depends on the seed and the trials alone; False if there is nothing left to try."""

@@ -424,6 +424,26 @@ def test_without_optuna_it_says_what_to_install(bars, monkeypatch):
     assert CliRunner().invoke(app, command(bars)).exit_code == 2
 
 
+@pytest.mark.parametrize(
+    ("batch", "match"),
+    [
+        ({"../../victim": [{"alpha": 0.5}]}, "names folders that are none of a search: ../../victim"),
+        ({"final": [{"alpha": 0.5}]}, "names folders that are none of a search: final"),
+        ({"batch-000": []}, "names folders that are none of a search: batch-000"),
+        ({"batch-000": 5}, r"'\[0\].batch-000' cannot be 5"),
+        ({"batch-000": [5]}, r"'\[0\].batch-000\[0\]' cannot be 5"),
+        ({"batch-000": [{}]}, "The value of the parameter 'alpha' is not found"),
+        ({"batch-000": [{"alpha": "x"}]}, "'x' is not a valid type"),
+    ],
+    ids=str,
+)
+def test_a_batch_that_no_search_has_asked_for(batch, match, tmp_path):
+    (tmp_path / "search").mkdir()
+    (tmp_path / "search" / "batches.json").write_text(json.dumps([batch]))
+    with pytest.raises(RunError, match=match):
+        search(tmp_path / "search", runner=lambda tasks, data: pytest.fail("it was run"))
+
+
 @pytest.mark.parametrize("text", ["no list\nat all\n", '[{"batch-000": 5}]'])
 def test_damaged_batches_are_one_line(text, tmp_path):
     search(tmp_path, trials=2, epochs=1)
