@@ -9,7 +9,7 @@ from types import UnionType
 from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from imlp.errors import RunError, known
-from imlp.files import parse_json, reason, shown
+from imlp.files import parse_json, read_bytes, reason, shown
 
 Kind = TypeVar("Kind")
 HOLDS, FAILS, UNKNOWN = "holds", "fails", "cannot tell"
@@ -157,7 +157,7 @@ class SearchOutcome:
 def read_outcome(path: Path, kind: type[Kind]) -> Kind:
     """What an `experiment.json` or a `search.json` holds."""
     try:
-        return typed(kind, parse_json(path.read_bytes()))
+        return typed(kind, parse_json(read_bytes(path)))
     except (OSError, ValueError) as error:
         problem = f"cannot read {shown(path)}: {reason(error)}"
         raise RunError(problem, "run the command again that wrote it") from error

@@ -35,6 +35,12 @@ def test_a_link_in_the_place_of_a_partial_file_is_not_followed(relay, tmp_path):
     assert (tmp_path / "run" / "linked").read_bytes() == b"x"
 
 
+def test_a_pipe_is_not_waited_for(relay, tmp_path):
+    os.mkfifo(tmp_path / "run" / "config.toml")
+    with pytest.raises(OSError, match="it is not a regular file"):
+        relay.take(str(tmp_path / "run"))
+
+
 def test_other_folders_are_refused(relay, tmp_path):
     for folder in (str(tmp_path), str(tmp_path / "run" / ".."), os.fspath(tmp_path / "other")):
         with pytest.raises(RunError, match="is not the folder of a run of this sweep"):

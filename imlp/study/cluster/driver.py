@@ -17,7 +17,7 @@ from filelock import FileLock, Timeout
 
 from imlp.data import Dataset
 from imlp.errors import ConfigError, RunError
-from imlp.files import make_folder, write_whole
+from imlp.files import make_folder, read_bytes, write_whole
 from imlp.networks import is_ours
 from imlp.plugins import is_outside, named_before
 from imlp.study.cluster import Cluster
@@ -196,7 +196,7 @@ class Relay:
             except Timeout:
                 return None
             self.locks[folder] = lock
-        return {name: (run_folder.path / name).read_bytes() for name in run_folder.needed_to_resume()}
+        return {name: read_bytes(run_folder.path / name) for name in run_folder.needed_to_resume()}
 
     def put(self, folder: str, files: dict[str, bytes], gone: Iterable[str] = ()) -> None:
         """Write files into a run's folder, one after the other, then delete those that are gone."""
