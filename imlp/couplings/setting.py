@@ -46,6 +46,25 @@ def from_mapping(cls: type[T], values: Any) -> T:
     return cls(**{name: _typed(fields[name], value) for name, value in values.items()})
 
 
+def options_of(name: str, options: Any) -> tuple[tuple[str, Any], ...]:
+    """Options of a network or a coupling in the order of their names, with tuples for lists; what TOML can say.
+
+    >>> options_of("options", {"width": 8, "strides": [1, 2]})
+    (('strides', (1, 2)), ('width', 8))
+    """
+    try:
+        pairs = options.items() if isinstance(options, Mapping) else options
+        return tuple(sorted((str(key), _frozen(value)) for key, value in pairs))
+    except (TypeError, ValueError):
+        raise ConfigError(f"{name} is {options!r:.80}", "give a table of numbers, texts, or lists of these") from None
+
+
+def _frozen(value: Any) -> Any:
+    if not isinstance(value, list | tuple | int | float | str | None):
+        raise TypeError
+    return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value
+
+
 def _typed(f: "dataclasses.Field[Any]", value: Any) -> Any:
     """A value of the field's type: whole numbers may stand for floats, and numbers for alphas."""
     if value is None and type(None) in get_args(f.type):

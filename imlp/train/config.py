@@ -15,10 +15,18 @@ from imlp import networks
 from imlp.augment import AUGMENTATIONS
 from imlp.backend import backend as get_backend
 from imlp.couplings.schedule import alphas_of
-from imlp.couplings.setting import deciding, from_mapping, of_data, of_machine, of_training, setting, with_settings_of
+from imlp.couplings.setting import (
+    deciding,
+    from_mapping,
+    of_data,
+    of_machine,
+    of_training,
+    options_of,
+    setting,
+    with_settings_of,
+)
 from imlp.errors import BackendError, ConfigError, ImlpError, known
 from imlp.files import is_text, parse_toml, read_bytes, reason, shown
-from imlp.kinds import frozen
 from imlp.networks import Network
 from imlp.optimizers import OPTIMIZERS, LearningRate, Optimizer
 from imlp.plugins import Outside, imported, is_outside, named_before, without_place
@@ -126,11 +134,7 @@ class Config:
         if {} in lanes and self.lanes is not lanes:
             raise ConfigError("lanes is an empty table", "write [] for a prior alone, or give an alpha")
         object.__setattr__(self, "lanes", tuple(from_mapping(Lane, lane) for lane in lanes))
-        options = self.options.items() if isinstance(self.options, Mapping) else self.options
-        try:
-            pairs = sorted((str(name), frozen(value)) for name, value in options)
-        except (TypeError, ValueError):
-            raise ConfigError(f"options is {self.options!r}", "give a table of the network's options") from None
+        pairs = options_of("options", self.options)
         object.__setattr__(self, "options", tuple(pair for pair in pairs if pair[1] is not None))
         for name, value in self.options:
             largest = DEEPEST_NETWORK if name == "depth" else WIDEST

@@ -9,7 +9,7 @@ from typing import Any
 
 from imlp.couplings import COUPLINGS, Branch, Branching, Coupling, Mixing, class_of
 from imlp.couplings.schedule import Alpha, Schedule, alphas_of
-from imlp.couplings.setting import deciding, from_mapping, setting, with_settings_of
+from imlp.couplings.setting import deciding, from_mapping, options_of, setting, with_settings_of
 from imlp.errors import ConfigError
 from imlp.networks import Network, check_layers
 from imlp.plugins import imported, is_outside, without_place
@@ -57,9 +57,7 @@ class Lane:
             self._set(coupling_source=None)
         elif self.coupling_source is None:  # named by a program or an option, and not read from the folder of a run
             self._set(coupling_source=imported(self.coupling).digest)
-        options = self.coupling_options
-        pairs = options.items() if isinstance(options, Mapping) else options
-        self._set(coupling_options=tuple(sorted((str(name), value) for name, value in pairs)))
+        self._set(coupling_options=options_of("coupling_options", self.coupling_options))
         if isinstance(self.layers, str) or not isinstance(self.layers, Iterable):
             raise ConfigError(f"layers is {self.layers!r}", "give a list of layers' names")
         self._set(layers=tuple(self.layers))

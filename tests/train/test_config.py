@@ -1,6 +1,7 @@
 """A run's settings: in TOML, as options, and the identity that they define."""
 
 import dataclasses
+import datetime
 import subprocess
 import sys
 
@@ -168,6 +169,9 @@ def test_a_file_that_is_not_there_or_not_toml_is_refused(tmp_path):
         {"batch": 10**30},
         {"seed": 10**30},
         {"options": {"width": 10**9}},
+        {"options": {"strides": {"a": 1}}},
+        {"options": {"strides": [datetime.date(2026, 1, 1)]}},
+        {"lanes": [{"coupling_options": 5}]},
         {"data": "\udcff"},
         {"lanes": [{"layers": ["conv1", "conv1"]}]},
         {"lanes": [{"layers": [["conv1"]]}]},
