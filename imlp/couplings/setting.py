@@ -15,20 +15,14 @@ T = TypeVar("T")
 LANE, TRAINING, DATA, MACHINE = "Lanes", "Training", "Data and network", "Machine"  # under which help shows them
 
 
-def setting(default: Any, help: str, panel: str = LANE, *, changes_result: bool = True, is_later: bool = False) -> Any:
-    """A field with its documentation; `changes_result` says whether it belongs to the run's identity.
-
-    One that `is_later` than the first runs on record belongs to it only where it is not the default: they keep theirs.
-    """
-    more = {"changes_result": changes_result, "is_later": is_later}
-    return field(default=default, metadata={"help": help, "panel": panel, **more})
+def setting(default: Any, help: str, panel: str = LANE, *, changes_result: bool = True) -> Any:
+    """A field with its documentation; `changes_result` says whether it belongs to the run's identity."""
+    return field(default=default, metadata={"help": help, "panel": panel, "changes_result": changes_result})
 
 
 def deciding(settings: Any) -> dict[str, Any]:
-    """The settings that determine a result; without those that are later than some records, at their defaults."""
-    fields = [f for f in dataclasses.fields(settings) if f.metadata["changes_result"]]
-    kept = [f for f in fields if not (f.metadata["is_later"] and getattr(settings, f.name) == f.default)]
-    return {f.name: getattr(settings, f.name) for f in kept}
+    """The settings that determine a result."""
+    return {f.name: getattr(settings, f.name) for f in dataclasses.fields(settings) if f.metadata["changes_result"]}
 
 
 of_data, of_training, of_machine = (partial(setting, panel=panel) for panel in (DATA, TRAINING, MACHINE))

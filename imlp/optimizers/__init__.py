@@ -19,11 +19,9 @@ class Optimizer:
 
     lr: float = of_training(1e-4, "The learning rate.")
     weight_decay: float = of_training(
-        0.0, "D: adds D p to the gradient of each parameter p; adamw subtracts lr D p instead.", is_later=True
+        0.0, "D: adds D p to the gradient of each parameter p; adamw subtracts lr D p instead."
     )
-    clip: float = of_training(
-        0.0, "The largest norm of a network's gradient: longer ones are scaled; 0: none are.", is_later=True
-    )
+    clip: float = of_training(0.0, "The largest norm of a network's gradient: longer ones are scaled; 0: none are.")
 
     state: ClassVar[tuple[str, ...]] = ()  # arrays in the shape of each parameter that start at 0
     decoupled: ClassVar[bool] = False  # whether weight decay acts beside the gradient, not in it
@@ -63,8 +61,8 @@ class SGD(Optimizer):
     """Stochastic gradient descent with momentum, or Nesterov's; its state is the velocity."""
 
     lr: float = of_training(1e-2, "The learning rate.")
-    momentum: float = of_training(0.9, "The momentum of sgd.", is_later=True)
-    nesterov: bool = of_training(False, "Nesterov's momentum, of sgd.", is_later=True)
+    momentum: float = of_training(0.9, "The momentum of sgd.")
+    nesterov: bool = of_training(False, "Nesterov's momentum, of sgd.")
 
     state = ("velocity",)
 

@@ -37,9 +37,8 @@ class LearningRate:
         "constant",
         "The learning rate: constant; cosine or linear, to 0 at the end of the run (cosine:0.05: to a twentieth); "
         "step:0.1:30:60, times 0.1 after epochs 30 and 60.",
-        is_later=True,
     )
-    warmup: float = of_training(0.0, "Epochs in which the learning rate first rises in equal steps.", is_later=True)
+    warmup: float = of_training(0.0, "Epochs in which the learning rate first rises in equal steps.")
     lr: float = 1e-4
     epochs: int = 1
     steps: int = 1

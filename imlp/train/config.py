@@ -75,11 +75,8 @@ class Config:
     mixup: float = of_data(
         0.0,
         "Mix each image and its label with another one of the batch, by a share from Beta(A, A); 0: none.",
-        is_later=True,
     )
-    label_smoothing: float = of_training(
-        0.0, "The share of each label that is spread evenly over all classes.", is_later=True
-    )
+    label_smoothing: float = of_training(0.0, "The share of each label that is spread evenly over all classes.")
     inputs: str = of_data(
         "standardised",
         "standardised (mean 0, deviation 1 by channel), unit: pixels from 0 to 1, or signed: from -1 to 1.",

@@ -49,7 +49,6 @@ class Lane:
         "none",
         "once: before W is first mixed, put its hidden units into the order nearest to the prior's, which changes "
         "nothing that it computes. Or none.",
-        is_later=True,
     )
 
     def __post_init__(self) -> None:
