@@ -21,7 +21,7 @@ from imlp.paper.experiments import decided, implied
 from imlp.report import figures, gather
 from imlp.study.outcomes import ExperimentOutcome, Verdict, read_outcome
 from imlp.study.scores import arms_of
-from imlp.train.run_folder import ENVIRONMENT, RunFolder
+from imlp.train.run_folder import ENVIRONMENT, RunFolder, refuse_links
 from imlp.train.run_reader import Run, find_runs, read_json
 
 if TYPE_CHECKING:
@@ -113,6 +113,7 @@ def collect(source: Path, target: Path) -> int:
     """
     experiment = [source / EXPERIMENT] if (source / EXPERIMENT).exists() else []
     kept = [path for run in find_runs([source]) for path in RunFolder(run.folder).archived()] + experiment
+    refuse_links(kept)
     for path in kept:
         copy = target / path.parent.resolve().relative_to(source.resolve()) / path.name
         make_folder(copy.parent)

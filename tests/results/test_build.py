@@ -168,6 +168,15 @@ def test_what_is_collected_counts_every_run_that_is_there(record):
     assert json.loads((record / "mine" / "experiment.json").read_text())["table"][0]["n"] == 2
 
 
+def test_no_link_of_a_foreign_folder_is_copied(record):
+    times = next(Path("runs/mine").rglob("times.jsonl"))
+    times.rename("elsewhere")
+    times.symlink_to(Path("elsewhere").absolute())
+    result = build_record("--collect", "runs/mine")
+    assert result.exit_code == 2
+    assert "is a symbolic link" in result.stderr
+
+
 def test_a_damaged_file_and_a_bad_name_are_one_line(record):
     (record / "mine" / "experiment.json").write_text('{"name": "x"}')
     assert "'title' is missing" in build_record().stderr
