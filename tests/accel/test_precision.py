@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-import tiny
+import tiny_runs
 from conftest import needs
 
 from imlp import networks
@@ -111,14 +111,14 @@ def test_a_run_that_was_stopped_ends_with_the_same_bits(tmp_path):
         "backend": "accel",
         "dtype": "float32",
         "products": "bfloat16",
-        "lanes": tiny.lanes(0, 0.3, every="step"),
+        "lanes": tiny_runs.lanes(0, 0.3, every="step"),
     }
-    tiny.run(tmp_path / "whole", **settings)
+    tiny_runs.run(tmp_path / "whole", **settings)
     with pytest.raises(Interrupted):
-        tiny.run(tmp_path / "stopped", tiny.StopAt(5), **settings)
-    tiny.run(tmp_path / "stopped", resume=True, **settings)
-    tiny.assert_same_outcome(tmp_path / "whole", tmp_path / "stopped")
-    tiny.run(tmp_path / "full", **{**settings, "products": "full"})
+        tiny_runs.run(tmp_path / "stopped", tiny_runs.StopAt(5), **settings)
+    tiny_runs.run(tmp_path / "stopped", resume=True, **settings)
+    tiny_runs.assert_same_outcome(tmp_path / "whole", tmp_path / "stopped")
+    tiny_runs.run(tmp_path / "full", **{**settings, "products": "full"})
     rounded, full = (read_run(tmp_path / name).rows[-1]["train_loss"] for name in ("whole", "full"))
     assert rounded != full
     assert rounded == pytest.approx(full, rel=0.02)

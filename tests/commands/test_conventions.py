@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-import tiny
+import tiny_runs
 from conftest import needs
 from typer.testing import CliRunner
 
@@ -19,7 +19,7 @@ SMALL = ["--backend", "reference", *OPTIONS, "--batch", "20", "--epochs", "1"]
 @pytest.fixture
 def bars(tmp_path, monkeypatch) -> list[str]:
     monkeypatch.chdir(tmp_path)
-    return ["--data", str(tiny.save_npz(tmp_path / "bars.npz")), *SMALL]
+    return ["--data", str(tiny_runs.save_npz(tmp_path / "bars.npz")), *SMALL]
 
 
 def run(*arguments: str) -> str:

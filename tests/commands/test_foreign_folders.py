@@ -7,7 +7,7 @@ from pathlib import Path
 
 import build
 import pytest
-import tiny
+import tiny_runs
 from click.testing import Result
 from conftest import needs
 from results_page import MARK
@@ -83,7 +83,7 @@ def invoke(arguments: list[str]) -> Result:
 def made(tmp_path_factory) -> Path:
     """A run of a network in a file, in `theirs`, and the same with an experiment and findings on record."""
     place = tmp_path_factory.mktemp("made")
-    tiny.save_npz(place / "bars.npz")
+    tiny_runs.save_npz(place / "bars.npz")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)
         patch.setattr(plugins, "_named", {})

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from imlp.cli import app
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "train"))
-import tiny
+import tiny_runs
 
 NINES, LONG = "9" * 5000, "a" * 5000
 DEEP = "[" * 100_000
@@ -44,7 +44,7 @@ def refused(match: str, *arguments: object) -> None:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("mistakes")
-    data = tiny.save_npz(folder / "bars.npz")
+    data = tiny_runs.save_npz(folder / "bars.npz")
     result = run("train", "--data", data, *SMALL, "--out", folder / "run")
     assert result.exit_code == 0, result.output
     return folder / "run"
@@ -241,7 +241,7 @@ def test_classes_that_are_not_utf_8(tmp_path):
         for n in range(2):
             Image.new("RGB", (8, 8)).save(os.path.join(folder, b"%d.png" % n).decode("utf-8", "surrogateescape"))
     refused("class folder whose name is not UTF-8", "train", "--data", tmp_path)
-    data = tiny.data()
+    data = tiny_runs.data()
     names = np.array(["a", "b\ud800", "c"])
     np.savez(tmp_path / "a.npz", x=data.x, y=data.y, x_test=data.x_test, y_test=data.y_test, classes=names)
     refused("not UTF-8", "train", "--data", tmp_path / "a.npz")
@@ -385,7 +385,7 @@ def test_nobody_waits_for_a_pipe(trained, tmp_path):
 def test_a_table_of_no_lanes_and_a_label_that_must_be_a_mistake(tmp_path):
     (tmp_path / "a.toml").write_text("lanes = {}\n")
     refused("lanes is an empty table", "train", "--config", tmp_path / "a.toml")
-    data = tiny.data()
+    data = tiny_runs.data()
     y = data.y.copy()
     y[0] = 99_999
     np.savez(tmp_path / "a.npz", x=data.x, y=y, x_test=data.x_test, y_test=data.y_test)

@@ -14,7 +14,7 @@ from imlp.cli import app
 from imlp.spec.base import PARTS
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "train"))
-import tiny
+import tiny_runs
 
 ROOT = Path(__file__).parents[2]
 SMALL = [
@@ -36,7 +36,7 @@ SMALL = [
 @pytest.fixture
 def data(tmp_path, monkeypatch) -> str:
     monkeypatch.chdir(tmp_path)
-    return str(tiny.save_npz(tmp_path / "bars.npz"))
+    return str(tiny_runs.save_npz(tmp_path / "bars.npz"))
 
 
 def run(*arguments: str):
@@ -235,9 +235,9 @@ def test_again_with_tensorboard(data):
 
 def test_a_result_on_other_data_or_a_damaged_one_is_not_taken_for_this_run(data, tmp_path):
     assert run("--data", data, *SMALL, "--out", "run", "--quiet").exit_code == 0
-    tiny.save_npz(tmp_path / "bars.npz", n=70)
+    tiny_runs.save_npz(tmp_path / "bars.npz", n=70)
     assert "not those that run was trained on" in run("--data", data, *SMALL, "--out", "run", "--resume").stderr
-    tiny.save_npz(tmp_path / "bars.npz")
+    tiny_runs.save_npz(tmp_path / "bars.npz")
     Path("run/result.json").write_text("")
     assert run("--data", data, *SMALL, "--out", "run", "--resume", "--quiet").exit_code == 0
     assert json.loads(Path("run/result.json").read_text())["epochs"] == 2

@@ -6,7 +6,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-import tiny
+import tiny_runs
 from conftest import needs
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -207,7 +207,7 @@ def test_a_network_with_layers_that_its_prior_lacks_cannot_be_relaxed(tmp_path):
 
 
 def test_a_lane_relaxed_after_the_last_epoch_is_the_prior(tmp_path):
-    tiny.run(tmp_path, lanes=LANES)
+    tiny_runs.run(tmp_path, lanes=LANES)
     last = {row["lane"]: row for row in read_run(tmp_path).rows if row["epoch"] == 3}
     assert last[7]["test_accuracy"] == last["prior"]["test_accuracy"]
     assert last[7]["test_loss"] == pytest.approx(last["prior"]["test_loss"], rel=1e-9)
@@ -403,20 +403,20 @@ def test_every_coupling_is_resumed_exactly(backend, steps, tmp_path):
     """4 steps an epoch; lanes wake after the second and after the third."""
     if backend == "accel":
         needs("accel")
-    tiny.run(tmp_path / "whole", backend=backend, lanes=LANES)
+    tiny_runs.run(tmp_path / "whole", backend=backend, lanes=LANES)
     with pytest.raises(Interrupted):
-        tiny.run(tmp_path / "stopped", tiny.StopAt(steps), backend=backend, lanes=LANES)
-    tiny.run(tmp_path / "stopped", backend=backend, lanes=LANES, resume=True)
-    tiny.assert_same_outcome(tmp_path / "whole", tmp_path / "stopped")
+        tiny_runs.run(tmp_path / "stopped", tiny_runs.StopAt(steps), backend=backend, lanes=LANES)
+    tiny_runs.run(tmp_path / "stopped", backend=backend, lanes=LANES, resume=True)
+    tiny_runs.assert_same_outcome(tmp_path / "whole", tmp_path / "stopped")
 
 
 @pytest.mark.bits
 def test_a_lane_does_not_depend_on_the_couplings_of_others(tmp_path):
     needs("accel")
-    tiny.run(tmp_path / "all", backend="accel", lanes=LANES)
+    tiny_runs.run(tmp_path / "all", backend="accel", lanes=LANES)
     rows = read_run(tmp_path / "all").rows
     for k, lane in enumerate(LANES):
-        tiny.run(tmp_path / str(k), backend="accel", lanes=[lane])
+        tiny_runs.run(tmp_path / str(k), backend="accel", lanes=[lane])
         alone = [row for row in read_run(tmp_path / str(k)).rows if row["lane"] == 0]
         beside = [{**row, "lane": 0} for row in rows if row["lane"] == k]
         for row in (*alone, *beside):  # without a prior there is no distance from it
@@ -425,7 +425,7 @@ def test_a_lane_does_not_depend_on_the_couplings_of_others(tmp_path):
 
 
 def test_self_pathway_and_gate_train_no_prior(tmp_path):
-    tiny.run(tmp_path, lanes=[LANES[2], LANES[5]])
+    tiny_runs.run(tmp_path, lanes=[LANES[2], LANES[5]])
     run = read_run(tmp_path)
     assert {row["lane"] for row in run.rows} == {0, 1}
     assert "distance" not in run.rows[0]["bias"]["conv1"]
@@ -442,7 +442,7 @@ def test_a_branched_lane_is_exported_as_one_mlp(tmp_path):
     needs("accel")
     import torch
 
-    trainer = tiny.run(tmp_path, backend="accel", lanes=LANES)
+    trainer = tiny_runs.run(tmp_path, backend="accel", lanes=LANES)
     x = np.random.default_rng(0).uniform(size=(4, 1, 8, 8))
     mean, std = trainer.data.statistics("standardised")
     flat = ((x - mean[0]) / std[0]).reshape(4, -1)
@@ -461,7 +461,7 @@ def test_the_order_of_lanes_is_not_that_in_which_runs_were_begun(tmp_path):
         {"alpha": "decay:0.5:2", "every": "epoch"},
     ]
     for k, lane in enumerate(own):
-        tiny.run(tmp_path / str(k), lanes=[lane], epochs=2)
+        tiny_runs.run(tmp_path / str(k), lanes=[lane], epochs=2)
     runs = find_runs([tmp_path])
     found = {tuple(arms_of(order)[0].lanes) for order in permutations(runs)}
     assert len(found) == 1
@@ -515,12 +515,12 @@ def test_a_branch_without_a_weight_decay_from_zero_is_refused(decay):
 
 def test_relax_after_the_last_epoch_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="give relax_after from 1 to 3"):
-        tiny.run(tmp_path, lanes=[{"coupling": "relax", "relax_after": 4}])
+        tiny_runs.run(tmp_path, lanes=[{"coupling": "relax", "relax_after": 4}])
 
 
 @pytest.mark.parametrize("coupling", ["interpolate", "add", "self", "relax", "pathway", "gate"])
 def test_every_coupling_trains_by_its_name(coupling, tmp_path):
-    data = tiny.save_npz(tmp_path / "bars.npz")
+    data = tiny_runs.save_npz(tmp_path / "bars.npz")
     options = ["--backend=reference", "--epochs=2", "--batch=20", "--options=width=64", "--options=strides=[1,2,2]"]
     command = ["train", f"--coupling={coupling}", f"--data={data}", f"--out={tmp_path / 'run'}", "--json", *options]
     result = CliRunner().invoke(app, command)
@@ -532,7 +532,7 @@ def test_every_coupling_trains_by_its_name(coupling, tmp_path):
 @pytest.mark.parametrize("coupling", ["self", "relax", "gate"])
 def test_a_sweep_of_every_coupling(coupling, tmp_path):
     """Also in groups, of which those of `self` have no prior to record."""
-    data = tiny.save_npz(tmp_path / "bars.npz")
+    data = tiny_runs.save_npz(tmp_path / "bars.npz")
     options = ["--backend=reference", "--epochs=2", "--batch=20", "--options=width=64", "--options=strides=[1,2,2]"]
     alphas = ["--alpha=0,0.1", "--every=step"] if coupling == "self" else []
     command = ["sweep", f"--coupling={coupling}", f"--data={data}", "--seeds=2", "--lanes-at-once=1", *alphas, *options]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tiny
+import tiny_runs
 from conftest import needs
 from small_networks import SMALL, batch
 from typer.testing import CliRunner
@@ -132,11 +132,11 @@ def test_torch_modules_use_the_same_classes(here):
 def test_a_run_keeps_the_text_and_is_resumed_with_it(here):
     lanes = [{"coupling": STEER, "coupling_options": {"strength": 0.5}, "alpha": "0.3"}, {"coupling": SCALED}]
     coupling(STEER)
-    tiny.run(here / "whole", lanes=lanes)
+    tiny_runs.run(here / "whole", lanes=lanes)
     with pytest.raises(Interrupted):
-        tiny.run(here / "run", tiny.StopAt(7), lanes=lanes)
-    tiny.run(here / "run", lanes=lanes, resume=True)
-    tiny.assert_same_outcome(here / "whole", here / "run")
+        tiny_runs.run(here / "run", tiny_runs.StopAt(7), lanes=lanes)
+    tiny_runs.run(here / "run", lanes=lanes, resume=True)
+    tiny_runs.assert_same_outcome(here / "whole", here / "run")
     assert (here / "run" / "coupling.py").read_text() == EXAMPLE
     (run,) = find_runs([here / "run"])
     assert run.rows[-2]["name"] == "I-MLP alpha 0.3, every step, steer, strength 0.5"
@@ -144,11 +144,11 @@ def test_a_run_keeps_the_text_and_is_resumed_with_it(here):
     assert recorded(read(here / "run" / "config.toml")).lanes == run.config.lanes
     (here / "own.py").write_text(EXAMPLE + "# edited\n")
     with pytest.raises(imlp.RunError, match="holds another run"):
-        tiny.run(here / "run", lanes=lanes, resume=True)
+        tiny_runs.run(here / "run", lanes=lanes, resume=True)
 
 
 def test_what_only_a_folder_or_a_file_names_is_not_run(here, monkeypatch):
-    tiny.run(here / "run", lanes=[{"coupling": STEER}])
+    tiny_runs.run(here / "run", lanes=[{"coupling": STEER}])
     monkeypatch.setattr(plugins, "_named", {})
     (here / "own.py").write_text("open('ran', 'w')\n" + EXAMPLE)
     result = CliRunner().invoke(app, ["report", "run", "--quiet"])
@@ -169,7 +169,7 @@ def test_what_only_a_folder_or_a_file_names_is_not_run(here, monkeypatch):
 
 
 def test_the_command_line_names_it(here):
-    data = tiny.save_npz(here / "bars.npz")
+    data = tiny_runs.save_npz(here / "bars.npz")
     command = ["--backend=reference", "--epochs=1", "--batch=20", "--options=width=64", "--options=strides=[1,2,2]"]
     command += [f"--data={data}", f"--coupling={STEER}", "--coupling-options=strength=0.5", "--alpha=0.1", "--json"]
     result = CliRunner().invoke(app, ["train", *command, "--out=run"])
@@ -193,7 +193,7 @@ def test_the_command_line_names_it(here):
 def test_what_cannot_work_is_refused_in_one_line(text, name, message, here):
     (here / "own.py").write_text(text)
     with pytest.raises((OutsideError, ArrayError), match=message):
-        tiny.run(here / "run", lanes=[{"coupling": f"own.py:{name}"}])
+        tiny_runs.run(here / "run", lanes=[{"coupling": f"own.py:{name}"}])
 
 
 def test_options_of_a_coupling_are_checked(here):

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-import tiny
+import tiny_runs
 from conftest import needs
 from small_networks import SMALL, batch
 
@@ -159,13 +159,13 @@ def test_a_run_with_everything_is_resumed_exactly(backend, settings, tmp_path):
     """Alpha follows the learning rate: within an epoch for one lane, at its end for the other."""
     if backend == "accel":
         needs("accel")
-    lanes = tiny.lanes(("rate:20", {"every": "3"}), "rate:500")
+    lanes = tiny_runs.lanes(("rate:20", {"every": "3"}), "rate:500")
     settings = {"backend": backend, "lanes": lanes, **EVERYTHING, **settings}
-    whole = tiny.run(tmp_path / "whole", **settings)
+    whole = tiny_runs.run(tmp_path / "whole", **settings)
     with pytest.raises(Interrupted):
-        tiny.run(tmp_path / "stopped", tiny.StopAt(6), **settings)
-    tiny.run(tmp_path / "stopped", resume=True, **settings)
-    tiny.assert_same_outcome(tmp_path / "whole", tmp_path / "stopped")
+        tiny_runs.run(tmp_path / "stopped", tiny_runs.StopAt(6), **settings)
+    tiny_runs.run(tmp_path / "stopped", resume=True, **settings)
+    tiny_runs.assert_same_outcome(tmp_path / "whole", tmp_path / "stopped")
     rates = [whole.rate.at(4 * epoch + 3) for epoch in range(3)]
     for lane, factor in ((0, 20 * 3), (1, 500 * 4)):
         shown = [row["alpha"]["conv1"] for row in whole.state.rows if row["lane"] == lane]
@@ -178,24 +178,24 @@ def test_a_run_with_everything_is_resumed_exactly(backend, settings, tmp_path):
 def test_a_lane_does_not_depend_on_the_others(backend, tmp_path):
     if backend == "accel":
         needs("accel")
-    lanes = tiny.lanes(0, ("rate:20", {"every": "3"}), ("0.5", {"moments": "zero"}))
+    lanes = tiny_runs.lanes(0, ("rate:20", {"every": "3"}), ("0.5", {"moments": "zero"}))
     settings = {"backend": backend, "dtype": "float32" if backend == "accel" else "float64", "optimizer": "sgd"}
-    together = tiny.run(tmp_path / "all", lanes=lanes, **settings, **EVERYTHING)
+    together = tiny_runs.run(tmp_path / "all", lanes=lanes, **settings, **EVERYTHING)
     for k, lane in enumerate(lanes):
-        alone = tiny.run(tmp_path / str(k), lanes=[lane], **settings, **EVERYTHING)
-        for name, array in tiny.weights(alone, 0).items():
-            assert array.tobytes() == tiny.weights(together, k)[name].tobytes(), name
+        alone = tiny_runs.run(tmp_path / str(k), lanes=[lane], **settings, **EVERYTHING)
+        for name, array in tiny_runs.weights(alone, 0).items():
+            assert array.tobytes() == tiny_runs.weights(together, k)[name].tobytes(), name
 
 
 def test_a_run_grows_longer_only_if_its_learning_rates_stay(tmp_path):
-    settings = {"lanes": tiny.lanes("rate:20"), "keep_moments": True, "shift": "epoch"}
-    tiny.run(tmp_path / "a", schedule="step:0.1:1", **settings)
-    tiny.run(tmp_path / "a", schedule="step:0.1:1", epochs=4, resume=True, **settings)
-    tiny.run(tmp_path / "whole", schedule="step:0.1:1", epochs=4, **settings)
-    tiny.assert_same_outcome(tmp_path / "a", tmp_path / "whole")
-    tiny.run(tmp_path / "b", schedule="linear", **settings)
+    settings = {"lanes": tiny_runs.lanes("rate:20"), "keep_moments": True, "shift": "epoch"}
+    tiny_runs.run(tmp_path / "a", schedule="step:0.1:1", **settings)
+    tiny_runs.run(tmp_path / "a", schedule="step:0.1:1", epochs=4, resume=True, **settings)
+    tiny_runs.run(tmp_path / "whole", schedule="step:0.1:1", epochs=4, **settings)
+    tiny_runs.assert_same_outcome(tmp_path / "a", tmp_path / "whole")
+    tiny_runs.run(tmp_path / "b", schedule="linear", **settings)
     with pytest.raises(imlp.errors.RunError, match="epochs: 3 there, 4 here"):
-        tiny.run(tmp_path / "b", schedule="linear", epochs=4, resume=True, **settings)
+        tiny_runs.run(tmp_path / "b", schedule="linear", epochs=4, resume=True, **settings)
 
 
 NAN = float("nan")

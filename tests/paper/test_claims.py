@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tiny
+import tiny_runs
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -75,7 +75,7 @@ def arm(prior: list[float], lanes: dict[Lane, list[float]], **curves: list[float
             for e, value in enumerate(loss)
             for model, meter in zip(models, meters, strict=True)
         ]
-        config = tiny.config(seed=seed, epochs=len(loss), lanes=chosen or [Lane()])
+        config = tiny_runs.config(seed=seed, epochs=len(loss), lanes=chosen or [Lane()])
         runs.append(Run(Path(f"seed{seed}"), config, rows, [], {}, {"models": models}))
     return Arm(tuple(runs))
 

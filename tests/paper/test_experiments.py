@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-import tiny
+import tiny_runs
 from conftest import needs
-from tiny import OWN_EXPERIMENT, SMALL
+from tiny_runs import OWN_EXPERIMENT, SMALL
 from typer.testing import CliRunner
 
 from imlp.cli import app
@@ -19,7 +19,7 @@ from imlp.train.run_reader import find_runs
 @pytest.fixture
 def data(tmp_path, monkeypatch) -> str:
     monkeypatch.chdir(tmp_path)
-    return str(tiny.save_npz(tmp_path / "bars.npz"))
+    return str(tiny_runs.save_npz(tmp_path / "bars.npz"))
 
 
 def run(*arguments: str):

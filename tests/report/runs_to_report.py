@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tiny
+import tiny_runs
 
 from imlp.study.scores import arms_of
 from imlp.train.callbacks import Callback
@@ -16,7 +16,7 @@ from imlp.train.run_reader import find_runs
 
 HOSTILE = "</script><img src=x onerror=alert(1)>&\"' $x_1$ 100%"
 ALPHAS = ("0", "1e-4", "1e-3", "1e-2", "0.1", "1")
-LANES = tiny.lanes(
+LANES = tiny_runs.lanes(
     *ALPHAS, ("0.01", {"every": "step"}), ("1", {"every": "step"}), "decay:0.5:2", ("decay:0.5:2", {"every": "step"}),
     "decay:0.5:4",
 )  # fmt: skip
@@ -46,11 +46,11 @@ def rows_of(table) -> list[dict[str, str]]:
 def train_runs(root: Path) -> Path:
     """One arm of two seeds, and another with a run that is not finished and one with a lane that has stopped."""
     for seed in (0, 1):
-        tiny.run(root / "main" / f"seed{seed}", seed=seed, lanes=LANES)
-    other = {"augment": "none", "lanes": tiny.lanes(0, 0.5)}
-    tiny.run(root / "other" / "stopped", Poison(), **other)
+        tiny_runs.run(root / "main" / f"seed{seed}", seed=seed, lanes=LANES)
+    other = {"augment": "none", "lanes": tiny_runs.lanes(0, 0.5)}
+    tiny_runs.run(root / "other" / "stopped", Poison(), **other)
     with pytest.raises(Interrupted):
-        tiny.run(root / "other" / "unfinished", Stop(), seed=1, **other)
+        tiny_runs.run(root / "other" / "unfinished", Stop(), seed=1, **other)
     main, others = arms_of(find_runs([root]))
     table = {"arm": "first arm", "model": HOSTILE, "mean": 50.5, "std": 1.5, "n": 2, "paper": 58.36, "paper_std": 0.44}
     experiment = {

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import tiny
+import tiny_runs
 from PIL import Image
 from runs_to_report import HOSTILE, LANES, Stop, rows_of, train_runs
 
@@ -77,7 +77,7 @@ def test_nothing_comes_from_outside_and_nothing_hostile_gets_in(made):
 
 
 def test_hostile_names_of_data_and_folders(tmp_path):
-    tiny.run(tmp_path / "<b onclick=x>", epochs=1, data=HOSTILE, lanes=tiny.lanes(0))
+    tiny_runs.run(tmp_path / "<b onclick=x>", epochs=1, data=HOSTILE, lanes=tiny_runs.lanes(0))
     made = make([tmp_path])
     check_harmless(made.page)
     assert "b" not in Found(made.page).tags
@@ -120,7 +120,7 @@ def shown(page, made, tmp_path):
 
 
 def test_one_run_is_a_page_to_show(page, tmp_path):
-    tiny.run(tmp_path / "run", lanes=tiny.lanes(0, (1, {"every": "step"})))
+    tiny_runs.run(tmp_path / "run", lanes=tiny_runs.lanes(0, (1, {"every": "step"})))
     accuracies = [
         100 * row["test_accuracy"] for row in json.loads((tmp_path / "run" / "result.json").read_text())["models"]
     ]
@@ -168,7 +168,7 @@ def test_several_are_a_table_whose_links_open_their_sections(page, runs, tmp_pat
     for name in ("main/seed0", "other/stopped"):
         shutil.copytree(runs / name, tmp_path / "runs" / name)
     with pytest.raises(Interrupted):
-        tiny.run(tmp_path / "runs" / "unfinished", Stop(), inputs="unit")
+        tiny_runs.run(tmp_path / "runs" / "unfinished", Stop(), inputs="unit")
     opened(page, make([tmp_path / "runs"]).page, tmp_path)
     assert page.locator("main > figure img.chart").is_visible()
     rows, sections = page.locator("table.overview tbody tr"), page.locator("main > section")
@@ -284,7 +284,7 @@ def test_figures_and_tables_can_be_saved(shown, made):
 
 def test_a_hostile_page_runs_nothing(page, tmp_path):
     """The fixture fails on any error in the console, and the image of the name would ask for a file that is not."""
-    tiny.run(tmp_path / "run", epochs=2, data=HOSTILE, lanes=tiny.lanes(0, 1))
+    tiny_runs.run(tmp_path / "run", epochs=2, data=HOSTILE, lanes=tiny_runs.lanes(0, 1))
     page.on("dialog", lambda dialog: pytest.fail("a script ran"))
     opened(page, make([tmp_path]).page, tmp_path)
     assert page.locator("img[src='x']").count() == 0

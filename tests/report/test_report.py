@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tiny
+import tiny_runs
 from conftest import needs
 from PIL import Image
 from runs_to_report import HOSTILE, LANES, Stop, rows_of, train_runs
@@ -135,7 +135,7 @@ def test_what_differs_tells_arms_apart(runs, tmp_path):
         "CNN pair on bars: crops with a black margin", "CNN pair on bars: no crops or flips",
     ]  # fmt: skip
     for name, more in (("a", {}), ("b", {"augment": "none"}), ("c", {"augment": "none", "inputs": "unit"})):
-        tiny.run(tmp_path / name, epochs=1, lanes=tiny.lanes(0), **more)
+        tiny_runs.run(tmp_path / name, epochs=1, lanes=tiny_runs.lanes(0), **more)
     names = [arm.name for arm in gathered(tmp_path)]  # of much that differs, what is not the default
     assert names == [
         "CNN pair on bars",
@@ -170,7 +170,7 @@ def test_the_paper_is_asked_about_runs_at_its_setting():
 
 def test_validation_accuracy_is_never_called_test_accuracy(tmp_path):
     needs("optuna")
-    search = Search(tiny.config(epochs=1), tiny.data(), tmp_path / "search", trials=2, validation=0.25)
+    search = Search(tiny_runs.config(epochs=1), tiny_runs.data(), tmp_path / "search", trials=2, validation=0.25)
     search.run(lambda tasks, data: [run_task(task, data, ()) for task in tasks])
     made, arms = make([tmp_path]), {arm.id: arm.arm.config.measure for arm in gathered(tmp_path)}
     assert arms == {"cnn-bars": "test accuracy", "cnn-bars-validation-0-25": "validation accuracy"}
@@ -220,8 +220,8 @@ def test_the_same_lane_and_seed_twice_is_told_if_the_results_differ(runs, tmp_pa
 def test_an_mlp_trained_without_a_prior_is_the_s_mlp_of_its_arm(tmp_path):
     """`--coupling self --alpha 0` trains it alone; the prior's numbers come from the runs that have one."""
     for seed in (0, 1):
-        tiny.run(tmp_path / f"alone{seed}", epochs=1, seed=seed, lanes=tiny.lanes(0, coupling="self"))
-        tiny.run(tmp_path / f"mixed{seed}", epochs=1, seed=seed, lanes=tiny.lanes(1))
+        tiny_runs.run(tmp_path / f"alone{seed}", epochs=1, seed=seed, lanes=tiny_runs.lanes(0, coupling="self"))
+        tiny_runs.run(tmp_path / f"mixed{seed}", epochs=1, seed=seed, lanes=tiny_runs.lanes(1))
     (arm,) = arms_of(find_runs([tmp_path]))
     for order in (1, -1):  # whichever of the runs comes first
         (shown,) = gather([Arm(arm.runs[::order])])
@@ -239,11 +239,11 @@ def test_an_mlp_trained_without_a_prior_is_the_s_mlp_of_its_arm(tmp_path):
 
 def test_two_knobs_that_no_finished_run_has_are_not_drawn(tmp_path):
     """As while a grid of locality and sharing is being trained."""
-    tiny.run(tmp_path / "plain", epochs=2, lanes=tiny.lanes(0, coupling="self"))
+    tiny_runs.run(tmp_path / "plain", epochs=2, lanes=tiny_runs.lanes(0, coupling="self"))
     grid = [{"alpha": "1", "alpha_sharing": "0"}, {"alpha": "0", "alpha_sharing": "1"}]
     lanes = [{"every": "step", "coupling": "self", **own} for own in grid]
     with pytest.raises(Interrupted):
-        tiny.run(tmp_path / "grid", Stop(), epochs=2, lanes=lanes)
+        tiny_runs.run(tmp_path / "grid", Stop(), epochs=2, lanes=lanes)
     (arm,) = gathered(tmp_path)
     assert [model.score is None for model in arm.models] == [True, False, True, True]
     assert "knobs" not in figures.of_arm(arm)

@@ -4,7 +4,7 @@ import io
 
 import numpy as np
 import pytest
-import tiny
+import tiny_runs
 from PIL import Image
 
 from imlp.init import network_parameters
@@ -24,7 +24,7 @@ def found_in(folder) -> Matrices | str:
 
 
 def test_every_network_before_training_and_after(tmp_path):
-    trainer = tiny.run(tmp_path, lanes=tiny.lanes(0, (0.1, {"every": "step"}), (1, {"every": "step"})))
+    trainer = tiny_runs.run(tmp_path, lanes=tiny_runs.lanes(0, (0.1, {"every": "step"}), (1, {"every": "step"})))
     found = found_in(tmp_path)
     titles = ["S-MLP (alpha 0)", "I-MLP alpha 0.1, every step", "I-MLP alpha 1, every step"]
     assert list(found.corners) == ["before training", *titles, "S-CNN (the prior)"]
@@ -47,7 +47,7 @@ def test_every_network_before_training_and_after(tmp_path):
 
 def test_a_layer_of_two_parts_is_shown_as_their_sum(tmp_path):
     """Of `pathway` and `gate` not `U` alone."""
-    trainer = tiny.run(tmp_path, lanes=BRANCHES)
+    trainer = tiny_runs.run(tmp_path, lanes=BRANCHES)
     found = found_in(tmp_path)
     rows, columns = found.part
     whole = trainer.backend.weight(trainer.state.lanes, found.layer.name)
@@ -61,7 +61,7 @@ def test_a_layer_of_two_parts_is_shown_as_their_sum(tmp_path):
 
 def test_a_mixer_has_the_features_of_a_patch_as_its_corner(tmp_path):
     options = {"patch": 4, "channels": 6, "depth": 1}
-    trainer = tiny.run(tmp_path, epochs=1, network="mixer", options=options, lanes=tiny.lanes(0, 1))
+    trainer = tiny_runs.run(tmp_path, epochs=1, network="mixer", options=options, lanes=tiny_runs.lanes(0, 1))
     found = found_in(tmp_path)
     whole = trainer.backend.weight(trainer.state.lanes, found.layer.name)
     rows, columns = found.part
@@ -70,7 +70,7 @@ def test_a_mixer_has_the_features_of_a_patch_as_its_corner(tmp_path):
 
 
 def test_a_damaged_checkpoint_is_passed_over(tmp_path):
-    tiny.run(tmp_path / "run", lanes=tiny.lanes(0, 1), keep_moments=True)
+    tiny_runs.run(tmp_path / "run", lanes=tiny_runs.lanes(0, 1), keep_moments=True)
     newest, before = checkpoint.saved_files(tmp_path / "run" / "checkpoint")
     newest.write_bytes(newest.read_bytes()[:100])
     assert found_in(tmp_path).where == "seed 0, after epoch 2"
@@ -80,7 +80,7 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path):
 
 def test_lanes_that_lie_in_several_runs_are_all_shown(tmp_path):
     for name, alpha in (("a", 0), ("b", 1)):
-        tiny.run(tmp_path / name, epochs=1, lanes=tiny.lanes(alpha))
+        tiny_runs.run(tmp_path / name, epochs=1, lanes=tiny_runs.lanes(alpha))
     found = found_in(tmp_path)
     assert {"S-MLP (alpha 0)", "I-MLP alpha 1, every epoch"} < found.corners.keys()
     assert found.row("S-MLP (alpha 0)").shape == found.layer.spec.in_shape[1:]

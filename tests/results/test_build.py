@@ -13,8 +13,8 @@ import build
 import figure2
 import figure3
 import pytest
-import tiny
-from tiny import OWN_EXPERIMENT, SMALL
+import tiny_runs
+from tiny_runs import OWN_EXPERIMENT, SMALL
 from typer.testing import CliRunner
 
 from imlp.cli import app
@@ -39,7 +39,7 @@ def built(tmp_path_factory) -> Path:
     """An experiment with two seeds, and a run that was stopped after its first epoch, both on record."""
     folder = tmp_path_factory.mktemp("built")
     with contextlib.chdir(folder):
-        _build_in_current_folder(str(tiny.save_npz(folder / "bars.npz")))
+        _build_in_current_folder(str(tiny_runs.save_npz(folder / "bars.npz")))
     return folder
 
 

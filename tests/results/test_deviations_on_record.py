@@ -8,7 +8,7 @@ from pathlib import Path
 import deviation
 import numpy as np
 import pytest
-import tiny
+import tiny_runs
 from conftest import needs
 
 from imlp import reference
@@ -43,9 +43,9 @@ def test_few_steps_with_a_falling_rate_leave_what_torch_leaves_of_noise():
 
 
 def test_a_run(tmp_path, monkeypatch, capsys):
-    lanes = tiny.lanes(0, ("rate:20", {"every": "3"}), 0.25, ("0.5", {"coupling": "add"}))
-    trainer = tiny.run(tmp_path / "adam", lanes=lanes, schedule="cosine", epochs=2, seed=3)
-    tiny.run(tmp_path / "sgd", lanes=lanes, optimizer="sgd", epochs=1)
+    lanes = tiny_runs.lanes(0, ("rate:20", {"every": "3"}), 0.25, ("0.5", {"coupling": "add"}))
+    trainer = tiny_runs.run(tmp_path / "adam", lanes=lanes, schedule="cosine", epochs=2, seed=3)
+    tiny_runs.run(tmp_path / "sgd", lanes=lanes, optimizer="sgd", epochs=1)
     monkeypatch.setattr(sys, "argv", ["deviation.py", str(tmp_path)])
     runpy.run_path(deviation.__file__, run_name="__main__")
     rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
@@ -63,7 +63,7 @@ def test_a_run(tmp_path, monkeypatch, capsys):
         def rms(W, w, spec=spec):
             return float(np.sqrt(np.mean((W - reference.matrix(spec, w).toarray()) ** 2)))
 
-        measured = rms(tiny.weights(trainer, lane)[key], trainer.state.prior.parameters[key])
+        measured = rms(tiny_runs.weights(trainer, lane)[key], trainer.state.prior.parameters[key])
         assert float(row["measured"]) == pytest.approx(measured, rel=1e-12)
         expected = deviation.predicted(
             zip(rates, alphas[lane - 1], strict=True), rms(first[key], first_prior[key]), 0.9

@@ -12,7 +12,7 @@ from pathlib import Path
 import build
 import deviation
 import pytest
-import tiny
+import tiny_runs
 import valley
 from typer.testing import CliRunner
 
@@ -21,7 +21,7 @@ from imlp.train.config import Lane
 from imlp.train.run_reader import find_runs
 
 ALPHAS = "0", "0.05", "0.5", "1"
-MAIN = tiny.config(epochs=2)
+MAIN = tiny_runs.config(epochs=2)
 SETTINGS = {
     "valley-annealed/constant/seed0": {},
     "valley-annealed/constant/seed1": {"seed": 1},
@@ -36,12 +36,12 @@ def runs(tmp_path_factory) -> Path:
     """Two epochs of a small pair: seeds, schedules, cadences and learning rates; and one run of three epochs."""
     folder = tmp_path_factory.mktemp("runs")
     for name, settings in SETTINGS.items():
-        lanes = tiny.lanes(*ALPHAS, every="step")
+        lanes = tiny_runs.lanes(*ALPHAS, every="step")
         if "schedule" in settings:
-            lanes += tiny.lanes("rate:100", ("rate:400", {"biases": False}), every="step")
+            lanes += tiny_runs.lanes("rate:100", ("rate:400", {"biases": False}), every="step")
         if "lr" in settings:
-            lanes += tiny.lanes("0.5", every="2")
-        tiny.run(folder / name, lanes=lanes, **{"epochs": 2, **settings})
+            lanes += tiny_runs.lanes("0.5", every="2")
+        tiny_runs.run(folder / name, lanes=lanes, **{"epochs": 2, **settings})
     return folder
 
 

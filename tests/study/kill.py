@@ -78,7 +78,7 @@ class Killer:
     """One command, killed again and again in folders below `place`."""
 
     def __init__(self, command: str, engine: str, place: Path, *, seed: int = 0):
-        import tiny
+        import tiny_runs
 
         epochs = 12 if engine == "local" else 5  # where starting takes longer, less of it is training
         self.engine, self.place = engine, place
@@ -93,7 +93,7 @@ class Killer:
         }  # fmt: skip
         self.cluster: subprocess.Popen[bytes] | None = None
         self.orphans: set[int] = set()  # workers whose driver was killed
-        data = tiny.save_npz(place / "bars.npz")
+        data = tiny_runs.save_npz(place / "bars.npz")
         network = ["--options=width=64", "--options=strides=[1,2,2]"]
         training = [f"--data={data}", "--batch=20", "--lr=0.003", "--backend=reference", f"--epochs={epochs}"]
         (place / "killed.toml").write_text(EXPERIMENT.format(data=data, epochs=epochs))

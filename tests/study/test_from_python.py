@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-import tiny
+import tiny_runs
 from conftest import needs
 from typer.testing import CliRunner
 
@@ -41,15 +41,15 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_sweep_returns_what_the_command_prints(tmp_path, capfd):
-    config, watcher = tiny.config(epochs=2), Heard()
-    result = study.sweep(config, "0,0.5@step", seeds=2, out=tmp_path, data=tiny.data(), watcher=watcher)
+    config, watcher = tiny_runs.config(epochs=2), Heard()
+    result = study.sweep(config, "0,0.5@step", seeds=2, out=tmp_path, data=tiny_runs.data(), watcher=watcher)
     content = result.as_dict()
     assert (content["folder"], content["failed"]) == (str(tmp_path), [])
     assert [model["lane"] and model["lane"]["every"] for model in content["models"]] == [None, "epoch", "step"]
     assert all(model["n"] == 2 for model in content["models"])
     assert watcher.heard == ["planned", "ended", "ended", "closed"]
     before = files(tmp_path)
-    again = study.sweep(config, ["0", "0.5@step"], seeds=2, out=tmp_path, data=tiny.data())
+    again = study.sweep(config, ["0", "0.5@step"], seeds=2, out=tmp_path, data=tiny_runs.data())
     assert again.as_dict() == content
     assert files(tmp_path) == before
     assert capfd.readouterr() == ("", "")
@@ -57,8 +57,8 @@ def test_a_sweep_returns_what_the_command_prints(tmp_path, capfd):
 
 def test_a_search_returns_what_its_file_holds(tmp_path, capfd):
     needs("optuna")
-    data = tiny.data()
-    result = study.search(tiny.config(epochs=1), trials=3, validation=0.25, out=tmp_path, data=data)
+    data = tiny_runs.data()
+    result = study.search(tiny_runs.config(epochs=1), trials=3, validation=0.25, out=tmp_path, data=data)
     assert result.as_dict() == {"folder": str(tmp_path), **json.loads((tmp_path / "search.json").read_text())}
     assert (tmp_path / "search.png").exists()
     assert capfd.readouterr().out == ""
@@ -84,7 +84,7 @@ def test_an_experiment_is_the_same_as_by_its_command(tmp_path, monkeypatch, capf
 
 def test_mistakes_are_errors_and_not_exits(tmp_path):
     with pytest.raises(ConfigError, match="seeds is 0"):
-        study.sweep(tiny.config(), seeds=0, out=tmp_path, data=tiny.data())
+        study.sweep(tiny_runs.config(), seeds=0, out=tmp_path, data=tiny_runs.data())
 
 
 def test_nothing_heavy_is_imported_before_it_is_needed():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import kill
 import pytest
-import tiny
+import tiny_runs
 from conftest import needs
 from sweeps import BASE, LANES, Watch, sweep
 from typer.testing import CliRunner
@@ -20,7 +20,7 @@ from imlp.study.tasks import plan, run_here
 from imlp.train.loop import Trainer
 from imlp.train.run_reader import read_run
 
-BRIEF = tiny.config(epochs=2)
+BRIEF = tiny_runs.config(epochs=2)
 
 
 @pytest.mark.parametrize("engine", kill.ENGINES)
@@ -94,7 +94,7 @@ def test_a_search_killed_at_any_file_ends_the_same(writes, tmp_path):
     needs("optuna")
 
     def run(folder: Path) -> None:
-        search = Search(BRIEF, tiny.data(), folder, trials=5, at_once=3, validation=0.25)
+        search = Search(BRIEF, tiny_runs.data(), folder, trials=5, at_once=3, validation=0.25)
         search.run(lambda tasks, data: run_here(tasks, data, Watch()))
 
     assert killed_everywhere(run, writes, tmp_path, stride=4) > 12
@@ -118,8 +118,8 @@ def test_a_run_that_has_not_begun_is_no_obstacle_to_its_sweep(tmp_path):
 
 def test_a_report_shows_a_run_that_has_not_begun(tmp_path):
     needs("accel")
-    tiny.run(tmp_path / "done", lanes=tiny.lanes(0, 0.5))
-    tiny.run(tmp_path / "killed", lanes=tiny.lanes(0, 0.5), seed=1)
+    tiny_runs.run(tmp_path / "done", lanes=tiny_runs.lanes(0, 0.5))
+    tiny_runs.run(tmp_path / "killed", lanes=tiny_runs.lanes(0, 0.5), seed=1)
     only_config_left(tmp_path / "killed")
     for folders in (["done", "killed"], ["killed"]):
         page = tmp_path / f"{len(folders)}.html"
@@ -129,7 +129,7 @@ def test_a_report_shows_a_run_that_has_not_begun(tmp_path):
 
 
 def test_a_finished_run_without_its_environment_is_named(tmp_path):
-    tiny.run(tmp_path)
+    tiny_runs.run(tmp_path)
     (tmp_path / "env.json").unlink()
     with pytest.raises(RunError, match=r"cannot read .*env\.json"):
         read_run(tmp_path)
@@ -138,6 +138,6 @@ def test_a_finished_run_without_its_environment_is_named(tmp_path):
 @pytest.mark.parametrize("left", [".config.toml.123.part", "error.log"])
 def test_again_takes_a_folder_in_which_nothing_was_begun(left, tmp_path):
     (tmp_path / left).write_text("")
-    Trainer(BASE, tiny.data(), tmp_path).run(again=True)
+    Trainer(BASE, tiny_runs.data(), tmp_path).run(again=True)
     assert json.loads((tmp_path / "result.json").read_text())["epochs"] == 3
     assert not (tmp_path / left).exists()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tiny
+import tiny_runs
 from conftest import needs
 from typer.testing import CliRunner
 
@@ -30,12 +30,12 @@ from imlp.train.run_reader import find_runs
 
 needs("optuna")
 ROOT = Path(__file__).parents[2]
-DATA = tiny.data(n=200)  # a problem whose best alpha lies between 0 and 1
+DATA = tiny_runs.data(n=200)  # a problem whose best alpha lies between 0 and 1
 SETTINGS = {"validation": 0.25, "trials": 14, "at_once": 7}
 
 
 def search(folder, data=DATA, runner=None, *, epochs=4, **settings):
-    going = Search(tiny.config(epochs=epochs), data, folder, **{**SETTINGS, **settings})
+    going = Search(tiny_runs.config(epochs=epochs), data, folder, **{**SETTINGS, **settings})
     return dataclasses.asdict(going.run(runner or here))
 
 
@@ -52,7 +52,7 @@ def whole(tmp_path_factory):
 
 def values_of(data, folder, lanes, epochs=4):
     """Accuracy by epoch of lanes trained together, with no search about."""
-    trainer = Trainer(tiny.config(epochs=epochs, lanes=lanes), data, folder)
+    trainer = Trainer(tiny_runs.config(epochs=epochs, lanes=lanes), data, folder)
     trainer.run()
     rows = [[row for row in trainer.state.rows if row["lane"] == k] for k in range(len(lanes))]
     return [[100 * row["test_accuracy"] for row in own] for own in rows]
@@ -89,7 +89,7 @@ def test_the_end_is_a_run_on_all_training_images_for_each_seed(whole, tmp_path):
     zero = next(row for row in again["final"] if row["title"] == "S-MLP (alpha 0)")
     assert zero["test"]["n"] == 2
     assert set(zero["test"]["by_seed"]) == {"0", "1"}
-    (expected,) = values_of(DATA, tmp_path / "alone", tiny.lanes(0))
+    (expected,) = values_of(DATA, tmp_path / "alone", tiny_runs.lanes(0))
     assert zero["test"]["by_seed"]["0"] == expected[-1]
     assert zero["validation"] == content["trials"][0]["value"]
 
@@ -129,7 +129,7 @@ def test_the_validation_split_is_stratified_and_drawn_by_seed():
 @pytest.mark.parametrize("steps", [16, 50, 70])
 def test_an_interrupted_search_goes_on_to_the_same_trials(steps, whole, tmp_path):
     """At the end of an epoch of the first batch, of the second after lanes were pruned, and in the end."""
-    stop = tiny.StopAt(steps)
+    stop = tiny_runs.StopAt(steps)
     with pytest.raises(Interrupted):
         search(tmp_path, runner=lambda tasks, data: here(tasks, data, stop))
     before = json.loads((tmp_path / "batches.json").read_text())
@@ -174,7 +174,7 @@ def test_a_folder_with_another_search_is_refused(whole):
     ):
         search(whole[1], over="alpha-per-layer")
     with pytest.raises(RunError, match="images: "):
-        search(whole[1], tiny.data(n=199))
+        search(whole[1], tiny_runs.data(n=199))
 
 
 def test_several_runs_can_be_asked_for_at_once(tmp_path):
@@ -191,7 +191,7 @@ def test_several_runs_can_be_asked_for_at_once(tmp_path):
 
 # Lanes that are taken out of a run
 
-LANES = tiny.lanes(0, ("0.3", {"every": "3"}), "decay:0.5:2", (1, {"coupling": "add", "head": True}))
+LANES = tiny_runs.lanes(0, ("0.3", {"every": "3"}), "decay:0.5:2", (1, {"coupling": "add", "head": True}))
 
 
 class Retire(Callback):
@@ -218,12 +218,12 @@ def test_a_retired_lane_leaves_the_bits_of_the_others(backend, tmp_path):
     if backend == "accel":
         needs("accel")
     settings = {"backend": backend, "lanes": LANES}
-    all_of_them = tiny.run(tmp_path / "all", **settings)
-    some = tiny.run(tmp_path / "some", Retire(1, 3), **settings)
+    all_of_them = tiny_runs.run(tmp_path / "all", **settings)
+    some = tiny_runs.run(tmp_path / "some", Retire(1, 3), **settings)
     assert some.state.active == [0, 2]
     for lane in (0, 2):
-        for name, array in tiny.weights(some, lane).items():
-            assert array.tobytes() == tiny.weights(all_of_them, lane)[name].tobytes(), name
+        for name, array in tiny_runs.weights(some, lane).items():
+            assert array.tobytes() == tiny_runs.weights(all_of_them, lane)[name].tobytes(), name
     result = json.loads((tmp_path / "some" / "result.json").read_text())
     stops = [{"lane": lane, "epoch": 1, "step": 4, "reason": "pruned"} for lane in (1, 3)]
     assert result["stopped"] == stops
@@ -232,14 +232,14 @@ def test_a_retired_lane_leaves_the_bits_of_the_others(backend, tmp_path):
     assert [json.loads(row)["epoch"] for row in rows if json.loads(row)["lane"] == 1] == [1]
     for steps in (4, 6):
         with pytest.raises(Interrupted):
-            tiny.run(tmp_path / f"{steps}", tiny.StopAt(steps), Retire(1, 3), **settings)
-        tiny.run(tmp_path / f"{steps}", Retire(1, 3), resume=True, **settings)
+            tiny_runs.run(tmp_path / f"{steps}", tiny_runs.StopAt(steps), Retire(1, 3), **settings)
+        tiny_runs.run(tmp_path / f"{steps}", Retire(1, 3), resume=True, **settings)
         assert (tmp_path / f"{steps}" / "metrics.jsonl").read_text().splitlines() == rows
         assert json.loads((tmp_path / f"{steps}" / "result.json").read_text())["stopped"] == stops
 
 
 def test_a_run_ends_with_its_last_lane(tmp_path):
-    trainer = tiny.run(tmp_path, Retire(0, 1), lanes=tiny.lanes(0, 1))
+    trainer = tiny_runs.run(tmp_path, Retire(0, 1), lanes=tiny_runs.lanes(0, 1))
     assert trainer.state.epoch == 1
     assert [row["lane"] for row in json.loads((tmp_path / "result.json").read_text())["models"]] == ["prior"]
 
@@ -283,7 +283,7 @@ def test_one_alpha_for_each_layer(tmp_path):
     import optuna
 
     layers = {"layers": ("conv1", "conv2")}
-    going = Search(tiny.config(), DATA, tmp_path, over="alpha-per-layer", every="both", common=layers)
+    going = Search(tiny_runs.config(), DATA, tmp_path, over="alpha-per-layer", every="both", common=layers)
     drawn = optuna.trial.FixedTrial({"alpha conv1": 0.01234, "alpha conv2": 5e-5, "every": "step"})
     assert going.suggested(drawn) == Lane("conv1=0.0123,conv2=0", "step", layers=("conv1", "conv2"))
     known = [going.suggested(optuna.trial.FixedTrial(parameters)) for parameters in going.known]
@@ -333,7 +333,7 @@ SMALL = "--options width=64 --options strides=[1,2,2] --batch 20 --lr 0.003 --ba
 @pytest.fixture
 def bars(tmp_path, monkeypatch) -> str:
     monkeypatch.chdir(tmp_path)
-    return str(tiny.save_npz(tmp_path / "bars.npz", n=200))
+    return str(tiny_runs.save_npz(tmp_path / "bars.npz", n=200))
 
 
 def command(data: str, *more: str) -> list[str]:

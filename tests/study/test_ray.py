@@ -21,7 +21,7 @@ from tempfile import mkdtemp
 from typing import Any
 
 import pytest
-import tiny
+import tiny_runs
 from conftest import needs
 from typer.testing import CliRunner
 
@@ -181,7 +181,7 @@ def nodes() -> Iterator[Nodes]:
 @pytest.fixture(scope="module")
 def sweep(tmp_path_factory) -> list[str]:
     """The sweep of all tests: two seeds, and for each two lanes that run apart."""
-    path = tiny.save_npz(tmp_path_factory.mktemp("data") / "bars.npz")
+    path = tiny_runs.save_npz(tmp_path_factory.mktemp("data") / "bars.npz")
     options = [f"--options={option}" for option in ("width=64", "strides=[1,2,2]", "image=[1,8,8]")]
     training = ["--batch=20", f"--epochs={EPOCHS}", "--lr=0.003", "--threads=1", "--no-verify"]
     return ["sweep", f"--data={path}", "--alpha=0.5,0.1@step", "--seeds=2", "--lanes-at-once=1", *options, *training]
@@ -250,7 +250,7 @@ def test_a_network_from_outside_travels_as_a_text(text, nodes, tmp_path, monkeyp
     """The workers are in another folder than the driver, and find no file of this name there."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(text)
-    data = tiny.save_npz(tmp_path / "bars.npz")
+    data = tiny_runs.save_npz(tmp_path / "bars.npz")
     settings = [f"--data={data}", "--alpha=0.5,0.1@step", "--seeds=1", "--options=image=[1,8,8]", "--batch=20"]
     command = ["sweep", "--network=mine.py:mine", *settings, "--epochs=2", "--threads=1", "--no-verify"]
     result = CliRunner().invoke(app, [*command, f"--out={tmp_path / 'local'}", "--quiet"])
@@ -347,7 +347,7 @@ def test_what_the_local_engine_has_begun_ray_finishes(nodes, sweep, expected, tm
 def test_a_search_finds_on_the_cluster_what_it_finds_here(nodes, tmp_path):
     """Two runs of four lanes at a time there, one of eight here: the same trials, and the same of them pruned."""
     needs("optuna")
-    data = tiny.save_npz(tmp_path / "bars.npz")
+    data = tiny_runs.save_npz(tmp_path / "bars.npz")
     settings = "--options width=64 --options strides=[1,2,2] --batch 20 --lr 0.003 --backend reference --epochs 8"
     common = ["search", f"--data={data}", *settings.split(), "--validation=0.25", "--trials=16", "--json"]
     there, here = [*common, f"--out={tmp_path / 'there'}", "--lanes-at-once=4"], [*common, f"--out={tmp_path / 'here'}"]

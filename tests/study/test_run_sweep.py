@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-import tiny
+import tiny_runs
 from conftest import needs
 from sweeps import BASE, LANES, sweep
 
@@ -121,7 +121,7 @@ def test_a_sweep_interrupted_and_repeated_gives_the_same_files(tmp_path, at_once
     names = [outcome.task.folder.name for outcome in whole]
     assert sorted(names) == sorted(outcome.task.folder.name for outcome in again)
     for name in names:
-        tiny.assert_same_outcome(tmp_path / "whole" / name, tmp_path / "broken" / name)
+        tiny_runs.assert_same_outcome(tmp_path / "whole" / name, tmp_path / "broken" / name)
         result = (tmp_path / "whole" / name / "result.json").read_text()
         assert (tmp_path / "broken" / name / "result.json").read_text() == result
 
@@ -140,7 +140,7 @@ def test_groups_of_lanes_end_as_all_of_them_together(tmp_path):
 
 def test_groups_work_in_accel_too(tmp_path):
     needs("accel")
-    base = tiny.config(backend="accel")
+    base = tiny_runs.config(backend="accel")
     together, groups = (sweep(tmp_path / str(n), base=base, seeds=[0], at_once=n) for n in (99, 2))
     assert [outcome.result["models"][0] for outcome in groups] == 3 * [together[0].result["models"][0]]
     apart = [row for outcome in groups for row in outcome.result["models"][1:]]
@@ -166,11 +166,11 @@ def test_lanes_at_once_are_what_memory_allows(monkeypatch):
     for lanes, expected in ((0, 1), (2.5, 2), (99, 5)):
         free = (need.once + lanes * need.lane) / 0.8
         monkeypatch.setattr(machine, "free_memory", lambda device, free=free: free)
-        assert lanes_at_once(BASE, tiny.data(), 5) == expected
+        assert lanes_at_once(BASE, tiny_runs.data(), 5) == expected
 
 
 def test_a_second_sweep_in_a_folder_is_refused_and_touches_nothing(tmp_path):
-    options = {"seeds": 1, "data": tiny.data(), "check": False}
+    options = {"seeds": 1, "data": tiny_runs.data(), "check": False}
     with locked(tmp_path / "swept"):
         with pytest.raises(RunError, match="another process is training in"):
             run_sweep.sweep(BASE, "0", out=tmp_path / "swept", **options)
@@ -194,8 +194,8 @@ def test_lanes_that_only_differ_in_alpha_make_one_arm(tmp_path):
 def test_runs_on_other_data_of_the_same_name_are_refused(tmp_path):
     sweep(tmp_path, lanes=LANES[:1], seeds=[0])
     with pytest.raises(RunError, match="were trained on other data of this name"):
-        plan(BASE, LANES, [0], tmp_path, at_once=9, digest=tiny.data(n=60).digest)
-    plan(BASE, LANES, [0], tmp_path, at_once=9, digest=tiny.data().digest)
+        plan(BASE, LANES, [0], tmp_path, at_once=9, digest=tiny_runs.data(n=60).digest)
+    plan(BASE, LANES, [0], tmp_path, at_once=9, digest=tiny_runs.data().digest)
 
 
 def test_the_order_of_lanes_does_not_depend_on_the_runs_that_hold_them(tmp_path):

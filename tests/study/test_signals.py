@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-import tiny
+import tiny_runs
 from conftest import needs
 
 ROOT = Path(__file__).parents[2]
@@ -66,7 +66,7 @@ CASES += [(command, moment) for command in ("search", "reproduce") for moment in
 def test_a_signal_at_any_moment_stops_a_study_and_nothing_is_lost(command, moment, tmp_path):
     if command == "search":
         needs("optuna")
-    tiny.save_npz(tmp_path / "bars.npz")
+    tiny_runs.save_npz(tmp_path / "bars.npz")
     (tmp_path / "two.toml").write_text(EXPERIMENT)
     given, runs = COMMANDS[command]
     arguments = [*given, "--out", "out", "--quiet", "--no-verify"]

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-import tiny
+import tiny_runs
 from typer.testing import CliRunner
 
 from imlp.cli import app
@@ -181,7 +181,7 @@ def test_a_file_that_is_not_there_or_not_toml_is_refused(tmp_path):
 )
 def test_settings_that_cannot_be(settings):
     with pytest.raises(ConfigError):
-        tiny.config(**settings)
+        tiny_runs.config(**settings)
 
 
 def test_what_could_be_meant_is_taken():

@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-import tiny
+import tiny_runs
 from conftest import needs
 from safetensors.numpy import load_file
 from typer.testing import CliRunner
@@ -24,14 +24,14 @@ MIXER = {"network": "mixer", "options": {"patch": 4, "channels": 6, "depth": 1}}
 def trained(request, tmp_path_factory):
     """One run per network with the reference backend, and the logits of lane 1 and of the prior."""
     options = {
-        "cnn": tiny.OPTIONS,
+        "cnn": tiny_runs.OPTIONS,
         "mixer": MIXER["options"],
         "mlp1": {"width": 64, "strides": [1, 2], "depth": 4},
         "mlp2": {"first_channels": 4, "first_stride": 2, "width": 32, "depth": 3},
         "resnet": {"width": 64, "strides": [1, 2]},
     }[request.param]
     folder = tmp_path_factory.mktemp(request.param)
-    trainer = tiny.run(folder, network=request.param, options=options, lanes=tiny.lanes(0, 0.5))
+    trainer = tiny_runs.run(folder, network=request.param, options=options, lanes=tiny_runs.lanes(0, 0.5))
     x = trainer.images.batch(trainer.images.test, np.arange(30))
     logits = reference.forward(trainer.state.lanes, x)[1], reference.forward(trainer.state.prior, x)
     return folder, trainer.data.x_test / 255, logits
@@ -154,7 +154,7 @@ def test_what_names_no_folder_is_refused(run):
     ],
 )
 def test_a_checkpoint_forged_under_a_valid_checksum(forge, lane, tmp_path):
-    tiny.run(tmp_path, lanes=tiny.lanes(0, 0.5))
+    tiny_runs.run(tmp_path, lanes=tiny_runs.lanes(0, 0.5))
     arrays, state = checkpoint.newest(tmp_path / "checkpoint", pytest.fail)
     forge(arrays, state)
     checkpoint.save(tmp_path / "checkpoint", arrays, state)

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-import tiny
+import tiny_runs
 from conftest import needs
 from typer.testing import CliRunner
 
@@ -98,10 +98,10 @@ def test_a_lane_is_aligned_before_it_is_first_mixed(tmp_path, backend):
     config = from_mapping(Config, {**SETTINGS, "backend": backend, "dtype": "float64", "epochs": 3, "lanes": lanes})
     Trainer(config, load_data(config), tmp_path / "whole").run()
     with pytest.raises(Interrupted):
-        Trainer(config, load_data(config), tmp_path / "stopped", [tiny.StopAt(4)]).run()
+        Trainer(config, load_data(config), tmp_path / "stopped", [tiny_runs.StopAt(4)]).run()
     Trainer(config, load_data(config), tmp_path / "stopped").run(resume=True)
-    tiny.assert_same_outcome(tmp_path / "whole", tmp_path / "stopped")
-    rows = [json.loads(line) for line in tiny.outcome(tmp_path / "whole")[0].splitlines()]
+    tiny_runs.assert_same_outcome(tmp_path / "whole", tmp_path / "stopped")
+    rows = [json.loads(line) for line in tiny_runs.outcome(tmp_path / "whole")[0].splitlines()]
     plain, aligned = ([row for row in rows if row["lane"] == lane] for lane in (0, 1))
     assert plain[0]["test_loss"] == aligned[0]["test_loss"]
     assert aligned[1]["train_loss"] == pytest.approx(plain[1]["train_loss"], rel=1e-9)

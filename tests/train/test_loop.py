@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import tiny
+import tiny_runs
 from conftest import needs
 
 from imlp import augment, reference
@@ -53,9 +53,9 @@ def algorithm_1(config, data, alpha: float) -> tuple[list[dict[str, float]], dic
 def test_images_held_out_are_reported_and_never_trained_on(backend, tmp_path):
     if backend == "accel":
         needs("accel")
-    whole = tiny.data()
+    whole = tiny_runs.data()
     held = whole.validate(12, seed=0)
-    settings = tiny.config(backend=backend, validation=12, lanes=tiny.lanes(0, 0.3))
+    settings = tiny_runs.config(backend=backend, validation=12, lanes=tiny_runs.lanes(0, 0.3))
     trainer = Trainer(settings, held, tmp_path / "a")
     trainer.run()
     assert (trainer.steps, len(held.x_validation)) == (3, 12)
@@ -84,7 +84,7 @@ def test_pixels_in_a_range_with_black_or_the_mean_colour_outside(
 ):
     if backend == "accel":
         needs("accel")
-    trainer = tiny.run(tmp_path, backend=backend, inputs=inputs, augment=augmentation, epochs=1)
+    trainer = tiny_runs.run(tmp_path, backend=backend, inputs=inputs, augment=augmentation, epochs=1)
     data, rows = trainer.data, np.arange(len(trainer.data.x))
     draw = augment.draw(augmentation, len(rows), data.image, rng=np.random.default_rng(0))
     batch = trainer.backend.to_numpy(trainer.images.batch(trainer.images.train, rows, draw)).reshape(-1, 8, 8)
@@ -101,14 +101,14 @@ def test_pixels_in_a_range_with_black_or_the_mean_colour_outside(
 def test_the_loop_is_algorithm_1(backend, augmentation, tmp_path):
     if backend == "accel":
         needs("accel")
-    settings = {"backend": backend, "augment": augmentation, "lanes": tiny.lanes(0, 0.3)}
-    trainer = tiny.run(tmp_path, **settings)
+    settings = {"backend": backend, "augment": augmentation, "lanes": tiny_runs.lanes(0, 0.3)}
+    trainer = tiny_runs.run(tmp_path, **settings)
     accuracies, parameters = algorithm_1(trainer.config, trainer.data, alpha=0.3)
     rows = trainer.state.rows
     assert [row["test_accuracy"] for row in rows if row["lane"] == 1] == [a["after"] for a in accuracies]
     assert [row["test_accuracy_before"] for row in rows if row["lane"] == 1] == [a["before"] for a in accuracies]
     assert [row["test_accuracy"] for row in rows if row["lane"] == "prior"] == [a["prior"] for a in accuracies]
-    for name, found in tiny.weights(trainer, 1).items():
+    for name, found in tiny_runs.weights(trainer, 1).items():
         np.testing.assert_allclose(found, parameters[name], rtol=0, atol=1e-9, err_msg=name)
 
 
@@ -116,10 +116,10 @@ def test_the_loop_is_algorithm_1(backend, augmentation, tmp_path):
 def test_a_lane_of_alpha_0_is_the_mlp_trained_alone(backend, tmp_path):
     if backend == "accel":
         needs("accel")
-    alone = tiny.run(tmp_path / "alone", backend=backend, lanes=tiny.lanes(0))
-    among = tiny.run(tmp_path / "among", backend=backend, lanes=tiny.lanes(1, 0, ("0.5", {"every": "step"})))
-    for name, expected in tiny.weights(alone, 0).items():
-        np.testing.assert_allclose(tiny.weights(among, 1)[name], expected, rtol=0, atol=1e-10, err_msg=name)
+    alone = tiny_runs.run(tmp_path / "alone", backend=backend, lanes=tiny_runs.lanes(0))
+    among = tiny_runs.run(tmp_path / "among", backend=backend, lanes=tiny_runs.lanes(1, 0, ("0.5", {"every": "step"})))
+    for name, expected in tiny_runs.weights(alone, 0).items():
+        np.testing.assert_allclose(tiny_runs.weights(among, 1)[name], expected, rtol=0, atol=1e-10, err_msg=name)
 
 
 class ComparedWithPrior(Callback):
@@ -141,15 +141,15 @@ def test_alpha_1_at_every_step_with_the_head_is_the_prior_at_every_step(backend,
     if backend == "accel":
         needs("accel")
     compared = ComparedWithPrior()
-    tiny.run(tmp_path, compared, backend=backend, lanes=tiny.lanes(1, every="step", head=True))
+    tiny_runs.run(tmp_path, compared, backend=backend, lanes=tiny_runs.lanes(1, every="step", head=True))
     assert len(compared.differences) == 3 * 4
     assert max(compared.differences) < 1e-12
 
 
 def test_alpha_1_at_every_epoch_is_the_prior_but_for_the_head(tmp_path):
-    trainer = tiny.run(tmp_path, lanes=tiny.lanes(1))
+    trainer = tiny_runs.run(tmp_path, lanes=tiny_runs.lanes(1))
     prior = trainer.state.prior.parameters
-    for name, found in tiny.weights(trainer, 0).items():
+    for name, found in tiny_runs.weights(trainer, 0).items():
         layer, _, part = name.rpartition(".")
         spec = trainer.network.layer(layer).spec
         expected = (
@@ -161,8 +161,8 @@ def test_alpha_1_at_every_epoch_is_the_prior_but_for_the_head(tmp_path):
 
 
 def test_test_time_interpolation_is_the_alpha_0_pair_mixed_once(tmp_path):
-    trainer = tiny.run(tmp_path, lanes=tiny.lanes(0, "end:0.5"))
-    plain, mixed = tiny.weights(trainer, 0), tiny.weights(trainer, 1)
+    trainer = tiny_runs.run(tmp_path, lanes=tiny_runs.lanes(0, "end:0.5"))
+    plain, mixed = tiny_runs.weights(trainer, 0), tiny_runs.weights(trainer, 1)
     spec = trainer.network.layer("conv2").spec
     w_p = reference.matrix(spec, trainer.state.prior.parameters["conv2.weight"]).toarray()
     np.testing.assert_allclose(mixed["conv2.weight"], 0.5 * plain["conv2.weight"] + 0.5 * w_p, atol=1e-14)
@@ -186,17 +186,19 @@ def test_cadence_in_steps_counts_over_epochs(tmp_path):
 
             trainer.interpolation.after_step = moves
 
-    tiny.run(tmp_path, Watching(), lanes=tiny.lanes((0.5, {"every": "3"})))
+    tiny_runs.run(tmp_path, Watching(), lanes=tiny_runs.lanes((0.5, {"every": "3"})))
     assert interpolated == [3, 6, 9, 12]
 
 
 def test_layers_biases_and_addition_are_a_lanes_own(tmp_path):
-    trainer = tiny.run(
+    trainer = tiny_runs.run(
         tmp_path,
         epochs=1,
-        lanes=tiny.lanes(0, (1, {"layers": ["conv1"]}), (1, {"biases": False}), (1, {"coupling": "add"}), "conv3=0.5"),
+        lanes=tiny_runs.lanes(
+            0, (1, {"layers": ["conv1"]}), (1, {"biases": False}), (1, {"coupling": "add"}), "conv3=0.5"
+        ),
     )
-    plain, first, no_biases, added, third = (tiny.weights(trainer, lane) for lane in range(5))
+    plain, first, no_biases, added, third = (tiny_runs.weights(trainer, lane) for lane in range(5))
     prior, network = trainer.state.prior.parameters, trainer.network
     w_p = {n: reference.matrix(network.layer(n).spec, prior[f"{n}.weight"]).toarray() for n in network.interpolated}
     for name in network.interpolated:
@@ -210,7 +212,7 @@ def test_layers_biases_and_addition_are_a_lanes_own(tmp_path):
 
 
 def test_the_files_of_a_run(tmp_path):
-    trainer = tiny.run(tmp_path, lanes=tiny.lanes(0, 0.5))
+    trainer = tiny_runs.run(tmp_path, lanes=tiny_runs.lanes(0, 0.5))
     names = {path.name for path in tmp_path.iterdir()} - {".lock"}
     assert names == {"config.toml", "env.json", "metrics.jsonl", "times.jsonl", "result.json", "checkpoint"}
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
@@ -223,7 +225,7 @@ def test_the_files_of_a_run(tmp_path):
 
 
 def test_the_bias_meter_rises_with_alpha(tmp_path):
-    trainer = tiny.run(tmp_path, lanes=tiny.lanes(0, 0.3, 1))
+    trainer = tiny_runs.run(tmp_path, lanes=tiny_runs.lanes(0, 0.3, 1))
     last = {row["lane"]: row["bias"] for row in trainer.state.rows if row["lane"] != "prior"}
     for layer in trainer.network.interpolated:
         shares = [last[lane][layer]["shared"] for lane in range(3)]
@@ -239,29 +241,29 @@ def test_the_bias_meter_rises_with_alpha(tmp_path):
 
 def test_a_layer_that_does_not_exist_is_refused_before_anything_is_written(tmp_path):
     with pytest.raises(ValueError, match="the known ones are conv, conv1, conv2, conv3"):
-        Trainer(tiny.config(lanes=tiny.lanes("conv9=1")), tiny.data(), tmp_path / "run")
+        Trainer(tiny_runs.config(lanes=tiny_runs.lanes("conv9=1")), tiny_runs.data(), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
 def test_the_reference_has_one_device():
     with pytest.raises(ConfigError, match="computes on the cpu"):
-        Trainer(tiny.config(device="cuda"), tiny.data(), None)
+        Trainer(tiny_runs.config(device="cuda"), tiny_runs.data(), None)
 
 
 def test_a_run_is_not_started_over_another(tmp_path):
-    tiny.run(tmp_path)
+    tiny_runs.run(tmp_path)
     with pytest.raises(RunError, match="resume it: --resume; or start it again: --again"):
-        tiny.run(tmp_path)
+        tiny_runs.run(tmp_path)
 
 
 def test_a_prior_alone(tmp_path):
     """Its numbers are those that it has beside lanes; the folder says that there are none."""
-    beside = tiny.run(tmp_path / "beside", lanes=tiny.lanes(0.5))
-    alone = tiny.run(tmp_path / "alone", lanes=[])
+    beside = tiny_runs.run(tmp_path / "beside", lanes=tiny_runs.lanes(0.5))
+    alone = tiny_runs.run(tmp_path / "alone", lanes=[])
     rows = [row for row in beside.state.rows if row["lane"] == "prior"]
     assert alone.state.rows == rows
     assert RunFolder(tmp_path / "alone").read_config().lanes == ()
     with pytest.raises(Interrupted):
-        tiny.run(tmp_path / "stopped", tiny.StopAt(7), lanes=[])
-    tiny.run(tmp_path / "stopped", lanes=[], resume=True)
-    tiny.assert_same_outcome(tmp_path / "alone", tmp_path / "stopped")
+        tiny_runs.run(tmp_path / "stopped", tiny_runs.StopAt(7), lanes=[])
+    tiny_runs.run(tmp_path / "stopped", lanes=[], resume=True)
+    tiny_runs.assert_same_outcome(tmp_path / "alone", tmp_path / "stopped")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tiny
+import tiny_runs
 import torch
 from conftest import needs
 from torch import nn
@@ -31,7 +31,7 @@ from imlp.train.run_reader import find_runs
 needs("accel")
 
 ROOT, MODELS = Path(__file__).parents[2], Path(__file__).parents[1] / "torch_models.py"
-LANES = tiny.lanes(0, ("0.3", {"every": "3"}), "decay:0.5:2", (1, {"coupling": "add"}))
+LANES = tiny_runs.lanes(0, ("0.3", {"every": "3"}), "decay:0.5:2", (1, {"coupling": "add"}))
 NETWORKS = ["batchnorm", "vit"]
 
 
@@ -55,11 +55,11 @@ class Same(Callback):
 
 def assert_as_built_in(tmp_path, **common):
     """The same metrics by the built-in network and by modules that start from its numbers, in float64 to 1e-6."""
-    built_in = Trainer(tiny.config(backend="accel", **common), tiny.data(), tmp_path / "built-in")
+    built_in = Trainer(tiny_runs.config(backend="accel", **common), tiny_runs.data(), tmp_path / "built-in")
     start = built_in.states.new()
     built_in.run()
-    own = tiny.config(backend="accel", **common, network=f"{MODELS}:cnn", options={})
-    modules = Trainer(own, tiny.data(), tmp_path / "modules", [Same(start)])
+    own = tiny_runs.config(backend="accel", **common, network=f"{MODELS}:cnn", options={})
+    modules = Trainer(own, tiny_runs.data(), tmp_path / "modules", [Same(start)])
     modules.run()
     assert modules.network.interpolated == built_in.network.interpolated
     for mine, theirs in zip(modules.state.rows, built_in.state.rows, strict=True):
@@ -71,7 +71,7 @@ def assert_as_built_in(tmp_path, **common):
 
 
 def test_the_cnn_pair_as_modules_is_the_built_in_network(tmp_path):
-    assert_as_built_in(tmp_path, epochs=2, lanes=tiny.lanes(0, ("0.1", {"every": "step"}), 0.5))
+    assert_as_built_in(tmp_path, epochs=2, lanes=tiny_runs.lanes(0, ("0.1", {"every": "step"}), 0.5))
 
 
 COUPLED = [
@@ -92,11 +92,11 @@ def test_every_coupling_of_modules_is_that_of_the_built_in_network(tmp_path):
 def test_every_coupling_of_a_module_is_resumed_exactly_and_exported(steps, tmp_path):
     """4 steps an epoch; the second lane that relaxes wakes with the last one."""
     chosen = settings("batchnorm", lanes=[*COUPLED, {"coupling": "relax", "relax_after": 3}])
-    whole = tiny.run(tmp_path / "whole", **chosen)
+    whole = tiny_runs.run(tmp_path / "whole", **chosen)
     with pytest.raises(Interrupted):
-        tiny.run(tmp_path / "stopped", tiny.StopAt(steps), **chosen)
-    tiny.run(tmp_path / "stopped", **chosen, resume=True)
-    tiny.assert_same_outcome(tmp_path / "whole", tmp_path / "stopped")
+        tiny_runs.run(tmp_path / "stopped", tiny_runs.StopAt(steps), **chosen)
+    tiny_runs.run(tmp_path / "stopped", **chosen, resume=True)
+    tiny_runs.assert_same_outcome(tmp_path / "whole", tmp_path / "stopped")
     rows = [row for row in whole.state.rows if row["epoch"] == 3]
     losses = {row["lane"]: row["test_loss"] for row in rows}
     assert losses[5] == pytest.approx(losses["prior"], abs=1e-5)  # it is the prior at the end of its epoch
@@ -112,12 +112,12 @@ def test_every_coupling_of_a_module_is_resumed_exactly_and_exported(steps, tmp_p
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("steps", [1, 4, 7])
 def test_a_run_that_was_stopped_ends_with_the_same_bits(name, steps, tmp_path):
-    tiny.run(tmp_path / "whole", **settings(name))
+    tiny_runs.run(tmp_path / "whole", **settings(name))
     with pytest.raises(Interrupted, match="nothing is lost: continue with --resume"):
-        tiny.run(tmp_path / "stopped", tiny.StopAt(steps), **settings(name))
-    tiny.run(tmp_path / "stopped", **settings(name), resume=True)
-    tiny.assert_same_outcome(tmp_path / "whole", tmp_path / "stopped")
-    arrays = tiny.outcome(tmp_path / "whole")[1]
+        tiny_runs.run(tmp_path / "stopped", tiny_runs.StopAt(steps), **settings(name))
+    tiny_runs.run(tmp_path / "stopped", **settings(name), resume=True)
+    tiny_runs.assert_same_outcome(tmp_path / "whole", tmp_path / "stopped")
+    arrays = tiny_runs.outcome(tmp_path / "whole")[1]
     if name == "batchnorm":
         assert arrays["lanes/buffer:norm1.running_mean"].shape == (4, 4)
         assert arrays["prior/buffer:norm1.num_batches_tracked"] == 12
@@ -126,8 +126,8 @@ def test_a_run_that_was_stopped_ends_with_the_same_bits(name, steps, tmp_path):
 
 def test_products_in_bfloat16_are_those_of_autocast(tmp_path):
     """In the linear layers of the dense form, also when a run is resumed; the prior stays as it is."""
-    more = {"products": "bfloat16", "lanes": tiny.lanes(0.3, every="step")}
-    network = Trainer(tiny.config(**settings("cnn", **more)), tiny.data(), tmp_path / "made").network
+    more = {"products": "bfloat16", "lanes": tiny_runs.lanes(0.3, every="step")}
+    network = Trainer(tiny_runs.config(**settings("cnn", **more)), tiny_runs.data(), tmp_path / "made").network
     x, y = torch.randn(16, 64, generator=torch.Generator().manual_seed(0)), torch.arange(16) % 3
     for dense in (True, False):
         model = accel.init(network, dense=dense, seed=0)
@@ -151,15 +151,15 @@ def test_products_in_bfloat16_are_those_of_autocast(tmp_path):
             )
             assert difference < 0.03 * size
 
-    tiny.run(tmp_path / "whole", **settings("vit", **more))
+    tiny_runs.run(tmp_path / "whole", **settings("vit", **more))
     with pytest.raises(Interrupted):
-        tiny.run(tmp_path / "stopped", tiny.StopAt(5), **settings("vit", **more))
-    tiny.run(tmp_path / "stopped", resume=True, **settings("vit", **more))
-    tiny.assert_same_outcome(tmp_path / "whole", tmp_path / "stopped")
+        tiny_runs.run(tmp_path / "stopped", tiny_runs.StopAt(5), **settings("vit", **more))
+    tiny_runs.run(tmp_path / "stopped", resume=True, **settings("vit", **more))
+    tiny_runs.assert_same_outcome(tmp_path / "whole", tmp_path / "stopped")
 
 
 def test_kill_9_and_the_same_bits_in_the_end(tmp_path):
-    data = tiny.save_npz(tmp_path / "bars.npz")
+    data = tiny_runs.save_npz(tmp_path / "bars.npz")
 
     def command(folder, *more):
         options = "--batch 4 --epochs 8 --lr 0.003 --threads 1 --save-minutes 0.002 --no-verify --alpha 0,0.3@3"
@@ -176,16 +176,16 @@ def test_kill_9_and_the_same_bits_in_the_end(tmp_path):
     assert not (broken / "result.json").exists()
     run(*command(broken, "--resume"))
     run(*command(whole))
-    tiny.assert_same_outcome(whole, broken)
+    tiny_runs.assert_same_outcome(whole, broken)
 
 
 @pytest.mark.bits
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_lane_does_not_depend_on_the_lanes_beside_it(name, tmp_path):
-    together = tiny.run(tmp_path / "together", **settings(name))
-    alone = tiny.run(tmp_path / "alone", **settings(name, lanes=[LANES[2]]))
-    for key, array in tiny.weights(alone, 0).items():
-        assert array.tobytes() == tiny.weights(together, 2)[key].tobytes(), key
+    together = tiny_runs.run(tmp_path / "together", **settings(name))
+    alone = tiny_runs.run(tmp_path / "alone", **settings(name, lanes=[LANES[2]]))
+    for key, array in tiny_runs.weights(alone, 0).items():
+        assert array.tobytes() == tiny_runs.weights(together, 2)[key].tobytes(), key
     assert alone.state.rows[-1]["test_loss"] == together.state.rows[-2]["test_loss"]
 
 
@@ -197,11 +197,11 @@ def test_the_first_steps_are_those_of_plain_pytorch(recipe, tmp_path):
     """Prior and alpha 1 after every step, against the user's own loop with `torch.optim` and `imlp.nn`."""
     import imlp.nn
 
-    lanes = tiny.lanes((0.4, {"every": "step"}))
+    lanes = tiny_runs.lanes((0.4, {"every": "step"}))
     options = {"dropout": 0.0}
     trainer = Trainer(
-        tiny.config(**settings("batchnorm", dtype="float64", lanes=lanes, options=options, **recipe)),
-        tiny.data(),
+        tiny_runs.config(**settings("batchnorm", dtype="float64", lanes=lanes, options=options, **recipe)),
+        tiny_runs.data(),
         tmp_path,
     )
     trainer.state = trainer.states.new()
@@ -235,25 +235,25 @@ def test_the_first_steps_are_those_of_plain_pytorch(recipe, tmp_path):
 
 
 def test_a_loss_that_is_not_finite_stops_a_lane_and_not_the_others(tmp_path):
-    heard = tiny.Warnings()
-    lanes = tiny.lanes(0, 0)
-    whole = tiny.run(tmp_path / "whole", **settings("batchnorm", lanes=lanes))
+    heard = tiny_runs.Warnings()
+    lanes = tiny_runs.lanes(0, 0)
+    whole = tiny_runs.run(tmp_path / "whole", **settings("batchnorm", lanes=lanes))
 
     class Break(Callback):
         def started(self, trainer):
             trainer.state.lanes.parameters["conv2.weight"][0] = float("nan")
 
-    broken = tiny.run(tmp_path / "broken", heard, Break(), **settings("batchnorm", lanes=lanes))
+    broken = tiny_runs.run(tmp_path / "broken", heard, Break(), **settings("batchnorm", lanes=lanes))
     assert broken.state.active == [1]
     assert (
         "lane 0 (S-MLP (alpha 0)) stopped: its loss is not finite in epoch 1, step 1, from conv2 on" in heard.texts[0]
     )
-    for key, array in tiny.weights(whole, 1).items():
-        assert array.tobytes() == tiny.weights(broken, 1)[key].tobytes(), key
+    for key, array in tiny_runs.weights(whole, 1).items():
+        assert array.tobytes() == tiny_runs.weights(broken, 1)[key].tobytes(), key
 
 
 def test_running_statistics_are_restored_when_a_step_is_refused(tmp_path):
-    trainer = Trainer(tiny.config(**settings("batchnorm")), tiny.data(), tmp_path)
+    trainer = Trainer(tiny_runs.config(**settings("batchnorm")), tiny_runs.data(), tmp_path)
     trainer.state = trainer.states.new()
     lanes = trainer.state.lanes
     lanes.parameters["head.bias"][1] = float("inf")
@@ -265,7 +265,7 @@ def test_running_statistics_are_restored_when_a_step_is_refused(tmp_path):
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_layer_is_checked_against_the_reference_first(name, tmp_path, monkeypatch):
-    trainer = Trainer(tiny.config(**settings(name)), tiny.data(), tmp_path)
+    trainer = Trainer(tiny_runs.config(**settings(name)), tiny_runs.data(), tmp_path)
     checked = prepare.check_network(trainer)
     assert float(checked.partition("at most ")[2].split()[0]) < 2e-5
     assert trainer.network.largest_error() < 1e-14
@@ -281,7 +281,7 @@ def test_every_layer_is_checked_against_the_reference_first(name, tmp_path, monk
 @pytest.fixture
 def bars(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    return ["--data", str(tiny.save_npz(tmp_path / "bars.npz")), "--batch", "20", "--epochs", "2", "--lr", "0.003"]
+    return ["--data", str(tiny_runs.save_npz(tmp_path / "bars.npz")), "--batch", "20", "--epochs", "2", "--lr", "0.003"]
 
 
 def run(*arguments):
@@ -304,7 +304,7 @@ def test_train_plot_export_report_and_estimate(bars, name, tmp_path):
         if name == "batchnorm"
         else {"embed", "encoder.layers.0.linear1", "encoder.layers.0.linear2"}
     )
-    assert Trainer(RunFolder(Path("runs/one")).read_config(), tiny.data(), Path("runs/one")).files.result.exists()
+    assert Trainer(RunFolder(Path("runs/one")).read_config(), tiny_runs.data(), Path("runs/one")).files.result.exists()
     run("plot", "runs/one", "--out", "run.png")
     run("report", "runs/one", "--out", "report.html")
     assert name in Path("report.html").read_text()
@@ -347,7 +347,9 @@ def test_sweep_on_one_prior_in_groups_and_search(bars, tmp_path):
 
 
 def test_only_some_layers_become_dense(tmp_path):
-    trainer = Trainer(tiny.config(**settings("batchnorm", densify="conv*,!conv2,head")), tiny.data(), tmp_path)
+    trainer = Trainer(
+        tiny_runs.config(**settings("batchnorm", densify="conv*,!conv2,head")), tiny_runs.data(), tmp_path
+    )
     assert trainer.network.interpolated == ("conv1", "head")
     assert trainer.network.shapes(dense=True)["conv2.weight"] == (4, 4, 3, 3)
     trainer.run()
@@ -355,18 +357,18 @@ def test_only_some_layers_become_dense(tmp_path):
 
 
 def test_a_pooling_becomes_dense_and_is_a_prior_that_is_not_trained(tmp_path):
-    lanes = [*tiny.lanes((1, {"every": "step"})), {"coupling": "relax", "relax_after": 1}, {"coupling": "pathway"}]
+    lanes = [*tiny_runs.lanes((1, {"every": "step"})), {"coupling": "relax", "relax_after": 1}, {"coupling": "pathway"}]
     chosen = settings("pooled", lanes=lanes, densify="0,1", epochs=2)
-    whole = tiny.run(tmp_path / "whole", **chosen)
+    whole = tiny_runs.run(tmp_path / "whole", **chosen)
     W = imlp.nn.matrix(nn.AvgPool2d(2), (3, 8, 8))
     torch.testing.assert_close(whole.state.lanes.parameters["1.weight"][0], W)
     rows = [row for row in whole.state.rows if row["lane"] == 0]
     assert rows[-1]["bias"]["1"]["distance"] < 1e-6
     assert whole.network.n_parameters(dense=False) == 30 + 147
     with pytest.raises(Interrupted):
-        tiny.run(tmp_path / "stopped", tiny.StopAt(5), **chosen)
-    tiny.run(tmp_path / "stopped", **chosen, resume=True)
-    tiny.assert_same_outcome(tmp_path / "whole", tmp_path / "stopped")
+        tiny_runs.run(tmp_path / "stopped", tiny_runs.StopAt(5), **chosen)
+    tiny_runs.run(tmp_path / "stopped", **chosen, resume=True)
+    tiny_runs.assert_same_outcome(tmp_path / "whole", tmp_path / "stopped")
     imlp.load(tmp_path / "whole", "prior", network=chosen["network"])
     shown = matrices(arms_of(find_runs([tmp_path / "whole"]))[0]).corners["pooled (the prior)"]
     np.testing.assert_array_equal(shown, W[: len(shown), : shown.shape[1]])
@@ -376,20 +378,20 @@ def test_a_convolution_of_one_dimension_is_shown(tmp_path):
     file = tmp_path / "mine.py"
     layers = "nn.Flatten(2), nn.Conv1d(1, 2, 3), nn.Conv1d(2, 2, 3), nn.Flatten(), nn.Linear(120, 3)"
     file.write_text(f"from torch import nn\ndef mine():\n    return nn.Sequential({layers})\n")
-    tiny.run(tmp_path / "run", **settings("pooled", network=f"{file}:mine", epochs=1))
+    tiny_runs.run(tmp_path / "run", **settings("pooled", network=f"{file}:mine", epochs=1))
     assert "mine (the prior)" in matrices(arms_of(find_runs([tmp_path / "run"]))[0]).corners
 
 
 def test_a_network_of_torchvision_resumes_to_the_same_bits(tmp_path):
     options = {"network": "torchvision.models:squeezenet1_1", "options": {}, "data": "shapes", "train_size": 24}
     options |= {"test_size": 12, "epochs": 2, "batch": 8, "backend": "accel", "densify": "features.1*"}
-    own = tiny.config(**options, lanes=tiny.lanes(0, ("0.1", {"every": "step"})), dtype="float32")
+    own = tiny_runs.config(**options, lanes=tiny_runs.lanes(0, ("0.1", {"every": "step"})), dtype="float32")
     data = prepare.load_data(own)
     Trainer(own, data, tmp_path / "whole").run()
     with pytest.raises(Interrupted):
-        Trainer(own, data, tmp_path / "stopped", [tiny.StopAt(2)]).run()
+        Trainer(own, data, tmp_path / "stopped", [tiny_runs.StopAt(2)]).run()
     Trainer(own, data, tmp_path / "stopped").run(resume=True)
-    tiny.assert_same_outcome(tmp_path / "whole", tmp_path / "stopped")
+    tiny_runs.assert_same_outcome(tmp_path / "whole", tmp_path / "stopped")
 
 
 @pytest.mark.parametrize(
@@ -400,20 +402,24 @@ def test_a_network_of_torchvision_resumes_to_the_same_bits(tmp_path):
             ConfigError,
             "backend is 'reference', but .*batchnorm is a PyTorch model; use accel",
         ),
-        ({"lanes": tiny.lanes((1, {"head": True}))}, ConfigError, "has no head that imlp knows of; let its last layer"),
+        (
+            {"lanes": tiny_runs.lanes((1, {"head": True}))},
+            ConfigError,
+            "has no head that imlp knows of; let its last layer",
+        ),
         ({"network": "cnn", "densify": "conv1"}, ConfigError, "densify is 'conv1'; it is for PyTorch models"),
         ({"options": {"classes": 2}}, ConfigError, "has 2 outputs, but the data have 3 classes; give it as many"),
         ({"options": {"depth": 2}}, ModuleError, "cannot be made with .*unexpected keyword argument 'depth'"),
         ({"densify": "nothing"}, ModuleError, "layers has nothing, which is none of the layers"),
-        ({"lanes": tiny.lanes("conv9=0.5")}, ValueError, "unknown layer or kind in alpha: 'conv9'"),
+        ({"lanes": tiny_runs.lanes("conv9=0.5")}, ValueError, "unknown layer or kind in alpha: 'conv9'"),
     ],
 )
 def test_mistakes_are_named(more, error, match, tmp_path):
     with pytest.raises(error, match=match):
-        trainer = Trainer(tiny.config(**settings("batchnorm", **more)), tiny.data(), tmp_path)
+        trainer = Trainer(tiny_runs.config(**settings("batchnorm", **more)), tiny_runs.data(), tmp_path)
         trainer.run()
 
 
 def test_a_layer_whose_weight_is_computed_is_refused(tmp_path):
     with pytest.raises(ModuleError, match=r"the weight of 0 is made of other parameters.*--densify '!0'"):
-        Trainer(tiny.config(**settings("normed")), tiny.data(), tmp_path).run()
+        Trainer(tiny_runs.config(**settings("normed")), tiny_runs.data(), tmp_path).run()

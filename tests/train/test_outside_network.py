@@ -5,7 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
-import tiny
+import tiny_runs
 from conftest import needs
 from typer.testing import CliRunner
 
@@ -68,11 +68,11 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-SETTINGS = {"network": "mine.py:ring", "options": {}, "lanes": tiny.lanes("0.5", ("1", {"every": "step"}))}
+SETTINGS = {"network": "mine.py:ring", "options": {}, "lanes": tiny_runs.lanes("0.5", ("1", {"every": "step"}))}
 
 
 def test_a_run_of_a_network_from_outside(here):
-    trainer = tiny.run(here / "run", **SETTINGS)
+    trainer = tiny_runs.run(here / "run", **SETTINGS)
     assert trainer.network.name == "ring"
     result = json.loads((here / "run" / "result.json").read_text())
     assert result["network"] == "ring"
@@ -82,32 +82,32 @@ def test_a_run_of_a_network_from_outside(here):
 
 
 def test_the_text_belongs_to_the_identity_and_its_place_does_not(here):
-    one = tiny.config(**SETTINGS)
+    one = tiny_runs.config(**SETTINGS)
     (here / "below").mkdir()
     shutil.copy("mine.py", "below/other.py")
-    other = tiny.config(**SETTINGS | {"network": "below/other.py:ring"})
+    other = tiny_runs.config(**SETTINGS | {"network": "below/other.py:ring"})
     assert one.identity == other.identity
     assert differences(one, other) == []
     (here / "mine.py").write_text(RING + "# another\n")
-    assert tiny.config(**SETTINGS).identity != one.identity
-    assert tiny.config(**SETTINGS | {"options": {"depth": 2}}).identity != other.identity
+    assert tiny_runs.config(**SETTINGS).identity != one.identity
+    assert tiny_runs.config(**SETTINGS | {"options": {"depth": 2}}).identity != other.identity
     assert Config().identity == Config(source="ignored for a network of the package").identity
 
 
 def test_a_run_resumes_with_the_same_text_and_with_no_other(here):
-    tiny.run(here / "whole", **SETTINGS)
+    tiny_runs.run(here / "whole", **SETTINGS)
     with pytest.raises(Interrupted):
-        tiny.run(here / "run", tiny.StopAt(6), **SETTINGS)
+        tiny_runs.run(here / "run", tiny_runs.StopAt(6), **SETTINGS)
     (here / "mine.py").write_text(RING.replace('"relu"', '"gelu"'))
     with pytest.raises(RunError, match=r"run holds another run \(source: '\w+' there, '\w+' here\); choose another"):
-        tiny.run(here / "run", **SETTINGS, resume=True)
+        tiny_runs.run(here / "run", **SETTINGS, resume=True)
     (here / "mine.py").write_text(RING)
-    tiny.run(here / "run", **SETTINGS, resume=True)
-    tiny.assert_same_outcome(here / "whole", here / "run")
+    tiny_runs.run(here / "run", **SETTINGS, resume=True)
+    tiny_runs.assert_same_outcome(here / "whole", here / "run")
 
 
 def test_reading_a_run_does_not_run_its_code(here, monkeypatch):
-    tiny.run(here / "run", **SETTINGS)
+    tiny_runs.run(here / "run", **SETTINGS)
     (here / "run" / "network.py").write_text("open('ran', 'w')")
     (here / "mine.py").write_text("open('ran', 'w')")
     for source in ('source = ""\n', ""):  # and a folder from somebody else may say anything
@@ -128,7 +128,7 @@ def test_what_a_run_is_exported_with_has_to_be_named(here, monkeypatch):
     needs("accel")
     import torch
 
-    trainer = tiny.run(here / "run", **SETTINGS)
+    trainer = tiny_runs.run(here / "run", **SETTINGS)
     x = trainer.images.batch(trainer.images.test, np.arange(30))
     logits = trainer.backend.forward(trainer.state.lanes, x)[1]
     monkeypatch.setattr(plugins, "_named", {})
@@ -162,7 +162,7 @@ def test_what_a_run_is_exported_with_has_to_be_named(here, monkeypatch):
 )
 def test_what_is_no_network_is_refused(network, options, message, here):
     with pytest.raises(ImlpError, match=message):
-        tiny.config(**SETTINGS | {"network": network, "options": options}).make_network((1, 8, 8), 3)
+        tiny_runs.config(**SETTINGS | {"network": network, "options": options}).make_network((1, 8, 8), 3)
 
 
 def test_a_layer_that_cannot_be_trained_is_refused_with_the_reason(here):
@@ -170,27 +170,27 @@ def test_a_layer_that_cannot_be_trained_is_refused_with_the_reason(here):
     with pytest.raises(
         SpecError, match=r"a_b: the matrix of Ring\(size=64\) is not linear .* no projection and no grad"
     ):
-        tiny.config(**SETTINGS).make_network((1, 8, 8), 3)
+        tiny_runs.config(**SETTINGS).make_network((1, 8, 8), 3)
 
 
 def test_a_network_that_a_program_adds_can_be_trained(tmp_path, monkeypatch):
     monkeypatch.setitem(networks.NETWORKS, "x", lambda image, classes: cnn(image, classes, width=64, strides=(1,)))
-    tiny.run(tmp_path / "run", network="x", options={})
+    tiny_runs.run(tmp_path / "run", network="x", options={})
     needs("ray")
     from imlp.study.cluster import Cluster
     from imlp.study.cluster.driver import run_on_ray
     from imlp.study.tasks import Task
     from imlp.study.watcher import Watcher
 
-    task = Task(tiny.config(network="x", options={}), tmp_path / "on-ray")
+    task = Task(tiny_runs.config(network="x", options={}), tmp_path / "on-ray")
     with pytest.raises(ConfigError, match=r"has put 'x' into NETWORKS, .*; write its function to a file and name that"):
-        run_on_ray([task], tiny.data(), Watcher(), cluster=Cluster())
+        run_on_ray([task], tiny_runs.data(), Watcher(), cluster=Cluster())
     assert not networks.is_ours("x")
     assert networks.is_ours("resnet")
 
 
 def test_the_configuration_of_a_run_can_be_used_again_by_naming_its_network(here):
-    config = tiny.run(here / "run", **SETTINGS).config
+    config = tiny_runs.run(here / "run", **SETTINGS).config
     (here / "mine.py").write_text(RING + "# edited\n")
     from imlp.train.config import combined, read
 

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-import tiny
+import tiny_runs
 
 from imlp.errors import FileError, RunError
 from imlp.train import checkpoint
@@ -15,7 +15,7 @@ SMALL = ["config.toml", "env.json", "metrics.jsonl", "result.json", "times.jsonl
 
 @pytest.fixture
 def folder(tmp_path) -> Path:
-    tiny.run(tmp_path / "run", epochs=1)
+    tiny_runs.run(tmp_path / "run", epochs=1)
     return tmp_path / "run"
 
 
@@ -80,14 +80,14 @@ def test_a_run_does_not_write_through_links(folder, tmp_path):
         (folder / name).unlink(missing_ok=True)
         (folder / name).symlink_to(victim)
         with pytest.raises(FileError, match="is a symbolic link, which is not followed"):
-            tiny.run(folder, epochs=3, resume=True)
+            tiny_runs.run(folder, epochs=3, resume=True)
         assert victim.read_text() == "precious"
         (folder / name).unlink()
     shutil.move(folder / "checkpoint", tmp_path / "victims" / "checkpoint")
     (folder / "checkpoint").symlink_to(tmp_path / "victims" / "checkpoint")
     before = sorted((tmp_path / "victims" / "checkpoint").iterdir())
     with pytest.raises(FileError, match="is a symbolic link"):
-        tiny.run(folder, epochs=1, resume=True)
+        tiny_runs.run(folder, epochs=1, resume=True)
     RunFolder(folder).delete()  # the link, and not what it points to
     assert sorted((tmp_path / "victims" / "checkpoint").iterdir()) == before
     assert not (folder / "checkpoint").is_symlink()

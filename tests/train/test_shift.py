@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-import tiny
+import tiny_runs
 from conftest import needs
 
 from imlp import reference
@@ -70,10 +70,10 @@ def rows(folder):
 
 
 def test_in_a_run(tmp_path):
-    lanes = tiny.lanes(0, ("1", {"every": "step"}), ("gate", {}))
+    lanes = tiny_runs.lanes(0, ("1", {"every": "step"}), ("gate", {}))
     lanes[2] = {"coupling": "gate"}
     for name in ("none", "end", "epoch"):
-        tiny.run(tmp_path / name, shift=name, lanes=lanes, epochs=2)
+        tiny_runs.run(tmp_path / name, shift=name, lanes=lanes, epochs=2)
     plain, end, each = (rows(tmp_path / name) for name in ("none", "end", "epoch"))
     names = ["shift_accuracy", "shift_logits", "shift_conv1", "shift_conv2", "shift_conv3"]
     without = [{key: value for key, value in row.items() if key not in names} for row in each]
@@ -95,13 +95,13 @@ def test_the_accuracy_on_moved_images_and_the_other_backend(tmp_path):
 
     found = {}
     for backend in ("reference", "accel"):
-        trainer = tiny.run(
+        trainer = tiny_runs.run(
             tmp_path / backend, backend=backend, network="resnet", options={"width": 64, "strides": [1, 2]}
         )
         found[backend] = measure_shift(trainer.images, trainer.state)
     for key, numbers in found["reference"].items():
         assert numbers == pytest.approx(found["accel"][key], abs=1e-9)
-    trainer = tiny.run(tmp_path / "again", network="resnet", options={"width": 64, "strides": [1, 2]})
+    trainer = tiny_runs.run(tmp_path / "again", network="resnet", options={"width": 64, "strides": [1, 2]})
     x, y, (mean, std) = trainer.data.x_test, trainer.data.y_test, trainer.data.statistics("standardised")
     correct = 0
     for n in range(4):
