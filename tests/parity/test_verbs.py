@@ -131,7 +131,7 @@ def test_neither_backend_has_a_name_that_the_interface_lacks():
     assert [*offered] == [{*PUBLIC}, {*PUBLIC, "describe"}]  # only accel has paths to choose from
 
 
-NAMES = ("diagonals", "entries", "kernels", "lanes", "precision", "products", "rows", "views")
+NAMES = ("diagonals", "entries", "kernels", "precision", "products", "rows", "stack", "views")
 PATHS = {f"{name}.py" for name in NAMES}
 
 
