@@ -370,10 +370,9 @@ def test_nobody_waits_for_a_pipe(trained, tmp_path):
         (folder / name).unlink()
         os.mkfifo(folder / name)
         refused("it is not a regular file", "plot", folder)
-    for name in ("experiment.json", "search.json"):
-        shutil.copytree(trained, tmp_path / name / "run")
-        os.mkfifo(tmp_path / name / name)
-        refused("it is not a regular file", "report", tmp_path / name, "--quiet", "--out", tmp_path / "r.html")
+    shutil.copytree(trained, tmp_path / "study" / "run")
+    os.mkfifo(tmp_path / "study" / "experiment.json")
+    refused("it is not a regular file", "report", tmp_path / "study", "--quiet", "--out", tmp_path / "r.html")
     (newest,) = (trained / "checkpoint").iterdir()
     folder = tmp_path / "checkpoint"
     shutil.copytree(trained, folder)
