@@ -208,9 +208,8 @@ def test_the_first_steps_are_those_of_plain_pytorch(recipe, tmp_path):
     trainer.place_images()
     prior = trainer.network.made(seed=0, dense=False).double()
     model = imlp.nn.densify(trainer.network.made(seed=0, dense=True).double(), (1, 8, 8), init="random")
-    model.load_state_dict(
-        {name: stack[0] for name, stack in trainer.state.lanes.numbers.items() if name != "imlp.seed"}
-    )
+    stacks = {**trainer.state.lanes.parameters, **trainer.state.lanes.buffers}
+    model.load_state_dict({name: stack[0] for name, stack in stacks.items() if name != "imlp.seed"})
     for name, parameter in prior.named_parameters():
         assert torch.equal(parameter, trainer.state.prior.parameters[name])
     given = {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1} if recipe else {}
@@ -228,7 +227,8 @@ def test_the_first_steps_are_those_of_plain_pytorch(recipe, tmp_path):
             nn.utils.clip_grad_norm_(network.parameters(), 0.1 if recipe else float("inf"))
             optimizer.step()
         knob.step()
-    for module, numbers in ((prior, trainer.state.prior.numbers), (model, trainer.state.lanes.numbers)):
+    for module, ours in ((prior, trainer.state.prior), (model, trainer.state.lanes)):
+        numbers = {**ours.parameters, **ours.buffers}
         for name, tensor in module.state_dict().items():
             found = numbers[name] if module is prior else numbers[name][0]
             torch.testing.assert_close(found, tensor, rtol=0, atol=1e-9)
