@@ -146,6 +146,13 @@ def at_best(arm: Arm, lane: Lane | None) -> Score | None:
     return _read(arm, lane, lambda rows: float(max(row["test_accuracy"] for row in rows)))
 
 
+def after_epoch(arm: Arm, lane: Lane | None, epoch: int) -> Score | None:
+    """Its accuracy after that epoch, in all runs that have come so far, also those that were stopped later."""
+    rows = [(run.config.seed, row) for run in arm.runs for row in run.rows_of(lane)]
+    by_seed = {seed: 100 * row["test_accuracy"] for seed, row in rows if row["epoch"] == epoch}
+    return Score(lane, by_seed) if by_seed else None
+
+
 def _read(arm: Arm, lane: Lane | None, read: Callable[[list[Row]], float | None]) -> Score | None:
     """What `read` makes of the rows of each finished run: an accuracy from 0 to 1, or None."""
     by_seed = {}

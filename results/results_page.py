@@ -7,6 +7,7 @@ names the verdicts that it rests on, so it cannot outlive them.
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -169,11 +170,13 @@ def _cited(match: re.Match[str], records: Sequence[Record]) -> str:
             for row in (row for outcome in record.outcomes for row in outcome.table if row.model == model):
                 if (value := row.n if how == "seeds" else row.paper) is not None:
                     return f"{value:.{0 if how == 'seeds' else 1}f}"
-        for arm in arms_of(record.runs) if how in READ else ():
+        epoch = re.fullmatch(r"epoch (\d+)", how or "")
+        read = partial(readings.after_epoch, epoch=int(epoch[1])) if epoch else READ.get(how)
+        for arm in arms_of(record.runs) if read else ():
             lanes = {arm.prior_name: None} | {lane.title: lane for lane in arm.lanes}
-            if model in lanes and (score := READ[how](arm, lanes[model])) is not None:
+            if model in lanes and (score := read(arm, lanes[model])) is not None:
                 return f"{score.mean:.1f}"
-    remedy = "name a record, a model as its table does, and: nothing, last five, lowest loss, seeds or paper"
+    remedy = "name a record, a model as its table does, and: nothing, last five, lowest loss, epoch N, seeds or paper"
     raise ConfigError(f"{match[0]} is not on record", remedy)
 
 

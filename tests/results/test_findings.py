@@ -81,10 +81,17 @@ def records():
 def test_numbers_that_a_sentence_cites_are_those_of_the_runs(records):
     (run,) = (run for record in records if record.name == "cnn-resized" for run in record.runs)
     prior, plain = ([100 * row["test_accuracy"] for row in run.rows if row["lane"] == lane] for lane in ("prior", 0))
-    text = "{cnn-resized: S-CNN}, {cnn-resized: S-CNN | last five}, "
+    text = "{cnn-resized: S-CNN}, {cnn-resized: S-CNN | last five}, {cnn-resized: S-CNN | epoch 7}, "
     text += "{cnn-resized: S-MLP (alpha 0)}, {cnn-resized: S-CNN | seeds}, {cnn-resized: S-CNN | paper}"
-    expected = [prior[-1], sum(prior[-5:]) / 5, plain[-1]]
+    expected = [prior[-1], sum(prior[-5:]) / 5, prior[6], plain[-1]]
     assert filled(text, records) == ", ".join([*(f"{value:.1f}" for value in expected), "1", "62.6"])
+
+
+def test_a_number_of_a_run_that_was_stopped_later_can_be_cited(records):
+    (run,) = (run for record in records for run in record.runs if run.folder.name == "mean45")
+    assert run.result is None
+    (row,) = (row for row in run.rows if (row["lane"], row["epoch"]) == ("prior", 50))
+    assert filled("{readings: S-CNN | epoch 50}", records) == f"{100 * row['test_accuracy']:.1f}"
 
 
 @pytest.mark.parametrize("text", ["{nothing: S-CNN}", "{cnn-resized: CNN}", "{cnn-resized: S-CNN | best}"])
