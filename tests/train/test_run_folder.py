@@ -61,7 +61,7 @@ def test_a_run_is_deleted_by_exact_names_and_nothing_beside_it(folder):
 
 def test_only_plain_digits_number_a_checkpoint(tmp_path):
     (tmp_path / "epoch\N{ARABIC-INDIC DIGIT THREE}-step1.safetensors").write_text("mine")
-    assert checkpoint.found(tmp_path) == []
+    assert checkpoint.saved_files(tmp_path) == []
 
 
 def test_what_only_looks_like_a_leftover_is_not_deleted_for_a_run(tmp_path):
