@@ -78,6 +78,11 @@ def records():
     return archive.records(Path(__file__).parents[2] / "results")
 
 
+def test_runs_on_record_have_the_identity_of_their_settings(records):
+    finished = [run for record in records for run in record.runs if run.result]
+    assert [run.result["identity"] for run in finished] == [run.config.identity for run in finished]
+
+
 def test_numbers_that_a_sentence_cites_are_those_of_the_runs(records):
     (run,) = (run for record in records if record.name == "cnn-resized" for run in record.runs)
     prior, plain = ([100 * row["test_accuracy"] for row in run.rows if row["lane"] == lane] for lane in ("prior", 0))
