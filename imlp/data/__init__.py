@@ -8,6 +8,7 @@
 | `.npz` | `x`, `y`, `x_test`, `y_test`, and `classes` if you like |
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from imlp.data import cifar, fetch, folder, shapes, store
@@ -62,6 +63,40 @@ def load_data_set(
         problem = f"{data.name} has images of {given}, the network takes {wanted}"
         raise DataError(problem, "resize the images, or use a network for them")
     return data.validate(validation, seed=seed) if validation else data
+
+
+@dataclass(frozen=True)
+class Listed:
+    """What there is to say of a data set with a name without loading it."""
+
+    name: str
+    train: int
+    test: int
+    n_classes: int
+    path: Path  # of its file, whether it is there or not
+    is_fetched: bool = True  # otherwise it is drawn when it is needed
+    image: Image = (3, 32, 32)
+
+
+def listed(root: str | Path | None = None) -> list[Listed]:
+    """The data sets with names, and where they are or would be under `root`."""
+    folder = store.data_root(root)
+    sizes = shapes.TRAIN_SIZE, shapes.TEST_SIZE
+    drawn = shapes.cache_file(folder, *sizes, seed=0)
+    fetched = [
+        Listed(name, cifar.TRAIN_SIZE, cifar.TEST_SIZE, layout.labels["fine"][2], fetch.cache_file(layout, folder))
+        for name, layout in cifar.LAYOUTS.items()
+    ]
+    return [Listed("shapes", *sizes, len(shapes.GLYPHS), drawn, is_fetched=False), *fetched]
+
+
+def fetch_data_set(
+    name: str, *, root: str | Path | None = None, url: str | None = None, progress: ProgressCallback = silent
+) -> tuple[Path, str | None]:
+    """Fetch a data set by its name; its file, and the source that served it (None: it was there)."""
+    layout, folder = cifar.LAYOUTS[known(name, cifar.LAYOUTS, "data set to fetch", DataError)], store.data_root(root)
+    source = fetch.fetch(layout, folder, url=url, progress=progress)
+    return fetch.cache_file(layout, folder), source
 
 
 def _from_path(path: Path, seed: int, image: Image | None, progress: ProgressCallback) -> Dataset:
