@@ -51,9 +51,9 @@ class Record:
         return self.on_file is not None and self.on_file != self.outcomes[0]
 
     @property
-    def lacking(self) -> str:
+    def shortfall(self) -> str:
         """What its runs lack of the paper's setting."""
-        return next((outcome.lacking for outcome in self.outcomes if outcome.lacking), "")
+        return next((outcome.shortfall for outcome in self.outcomes if outcome.shortfall), "")
 
 
 def names(folder: Path) -> list[str]:

@@ -75,7 +75,7 @@ def figure(arm: Arm) -> "Figure":
     from imlp.report import figures, gather
 
     outcome = experiments.read_experiment(NAME).outcome({ARM: arm})
-    (data,) = gather.gather([arm], [dataclasses.replace(outcome, paper=[]) if outcome.lacking else outcome])
+    (data,) = gather.gather([arm], [dataclasses.replace(outcome, paper=[]) if outcome.shortfall else outcome])
     every, lanes = max(series(arm).items(), key=lambda item: len(arm.scores_of(item[1])))
     early = {lane: at_lowest_loss(arm, lane) for lane in (Lane(alpha="0"), *lanes)}
     curve = [(float(lane.alpha), score.mean) for lane, score in early.items() if score]  # none without losses on record

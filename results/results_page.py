@@ -94,7 +94,7 @@ def pages(folder: Path, found: Sequence[Record]) -> dict[str, str]:
     """The page with the findings, and that with every number, in Markdown; the paper's setting comes first."""
     written = _read_findings(folder, found)
     notes = {record.name: written.records.get(record.name, Note()) for record in found}
-    whole, short = ([record for record in found if bool(record.lacking) == is_short] for is_short in (False, True))
+    whole, short = ([record for record in found if bool(record.shortfall) == is_short] for is_short in (False, True))
     found = [*whole, *short]
     about_short = list(filter(None, (_note(folder, record, notes[record.name]) for record in short)))
     findings = [
@@ -202,7 +202,7 @@ def _counts(found: Sequence[Record], notes: Mapping[str, Note]) -> str:
         counts = [str(verdicts.count(which)) for which in (HOLDS, FAILS, UNKNOWN)]
         title = record.outcomes[0].title if record.on_file else notes[record.name].title
         read_as = ", ".join(readings.differences(record.runs[0].config))
-        setting = record.lacking or ("complete" + (f", with {read_as}" if read_as else ""))
+        setting = record.shortfall or ("complete" + (f", with {read_as}" if read_as else ""))
         rows.append(
             [record.name, title, *counts, setting if any(run.result for run in record.runs) else "stopped early"]
         )
@@ -228,7 +228,7 @@ def _numbers(record: Record) -> str:
                 paper = [_number(row.paper), _number(row.paper_std), *([_number(row.difference, "+.2f")] * compared)]
                 rows[row.arm, row.model] = [model, *ours, *paper]
     columns = ["model", "ours", "std", "95 %", "seeds", "paper", "its std", *(["difference"] if compared else [])]
-    parts = [_text(f"**{record.name}**{f' ({record.lacking})' if record.lacking else ''}")]
+    parts = [_text(f"**{record.name}**{f' ({record.shortfall})' if record.shortfall else ''}")]
     parts += [_table(columns, rows.values())] if rows else []
     return "\n\n".join([*parts, *(_unfinished(run) for run in record.runs if run.result is None)])
 

@@ -108,8 +108,8 @@ def print_outcome(outcome: ExperimentOutcome) -> None:
     out.print(table(title, shown, zip(*shown.values(), strict=True), text=1 + several))
     spread = "+- is the standard deviation over seeds"
     out.print(f"{spread}; the interval holds the mean with 95 % confidence (Student's t)" if any(intervals) else spread)
-    if outcome.lacking and any(row.paper is not None for row in outcome.table):
-        out.print(f"not the paper's setting ({outcome.lacking}), so nothing is subtracted", soft_wrap=True)
+    if outcome.shortfall and any(row.paper is not None for row in outcome.table):
+        out.print(f"not the paper's setting ({outcome.shortfall}), so nothing is subtracted", soft_wrap=True)
     for verdict in outcome.verdicts:
         out.print(f"{verdict.verdict.upper()}: {verdict.claim}", soft_wrap=not out.is_terminal)
         out.print(f"    {verdict.because}", soft_wrap=not out.is_terminal)

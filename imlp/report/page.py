@@ -60,7 +60,7 @@ def sections(arms: Sequence[ArmData], outcomes: Sequence[ExperimentOutcome]) -> 
         keys = {named.key: None for named in outcome.arms}
         elsewhere = [arm for arm in arms if arm.arm.key in keys and arm.arm.key not in left]
         parts = [left.pop(key) for key in keys if key in left]
-        ordered.append(Section(f"experiment{n}", outcome.title, parts, elsewhere, outcome.lacking, outcome=outcome))
+        ordered.append(Section(f"experiment{n}", outcome.title, parts, elsewhere, outcome.shortfall, outcome=outcome))
     for arm in left.values():
         ordered.append(Section(arm.id, arm.name, [arm], about="" if arm.is_finished else "unfinished"))
     return sorted(ordered, key=lambda section: section.about != "")

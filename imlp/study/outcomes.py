@@ -76,7 +76,7 @@ class ExperimentOutcome:
     asks: str
     budget: str
     command: str
-    lacking: str = ""  # of the paper's setting
+    shortfall: str = ""  # of the paper's setting
     arms: list[ArmName]
     table: list[OutcomeRow]
     verdicts: list[Verdict]

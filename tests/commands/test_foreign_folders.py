@@ -92,7 +92,7 @@ def made(tmp_path_factory) -> Path:
         result = CliRunner().invoke(app, ["train", *SMALL, *arguments])
     assert result.exit_code == 0, result.output
     (arm,) = arms_of(find_runs([place / "theirs"]))
-    said = {**dict.fromkeys(("title", "asks", "command", "lacking"), ""), "name": "evil.toml", "budget": "paper"}
+    said = {**dict.fromkeys(("title", "asks", "command", "shortfall"), ""), "name": "evil.toml", "budget": "paper"}
     said |= {"arms": [{"name": "mine", "key": arm.key}], "table": [], "verdicts": [], "paper": []}
     (place / "theirs" / "experiment.json").write_text(json.dumps(said))
     shutil.copytree(place / "theirs", place / "record" / "theirs")

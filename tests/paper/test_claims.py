@@ -370,7 +370,7 @@ def test_a_difference_to_the_paper_needs_the_paper_s_setting():
         config = from_mapping(Config, {"data": "cifar10", "lanes": run.config.lanes, **settings})
         made = Arm((dataclasses.replace(run, config=config),))
         outcome = experiment.outcome({"CNN pair": made}, budget="short", command="")
-        assert outcome.lacking == far
+        assert outcome.shortfall == far
         prior = outcome.table[0]
         assert (prior.paper, prior.difference) == (62.60, None if far else pytest.approx(62 - 62.60))
         assert {v.verdict for v in outcome.verdicts} == ({"cannot tell"} if far else {"holds", "cannot tell"})

@@ -15,10 +15,10 @@ ROW = OutcomeRow(
 )  # fmt: skip
 OUTCOME = ExperimentOutcome(
     name="figure2", title="Figure 2", asks="Is there a V?", budget="smoke", command="python cli.py reproduce figure2",
-    lacking="on shapes", arms=[ArmName("CNN pair", "0")], table=[ROW],
+    shortfall="on shapes", arms=[ArmName("CNN pair", "0")], table=[ROW],
     verdicts=[Verdict("it rises", "holds", "it does")], paper=[PaperPoint("CNN pair", "S-CNN", None, 62.6, 1.2)],
 )  # fmt: skip
-OPTIONAL = {"lacking", "table.interval", "verdicts.missing"}
+OPTIONAL = {"shortfall", "table.interval", "verdicts.missing"}
 
 
 def without_each_key(value, path=()):

@@ -140,7 +140,7 @@ class Experiment:
         assumed = max(deviations, default=self.assumed_std)  # where there are too few seeds for a spread
         verdicts = judge(self.claims, arms, shortfall=partial(self.shortfall, arms), assumed=assumed)
         return ExperimentOutcome(
-            name=self.name, title=self.title, asks=self.asks, budget=budget, command=command, lacking=far,
+            name=self.name, title=self.title, asks=self.asks, budget=budget, command=command, shortfall=far,
             arms=[ArmName(name, arm.key) for name, arm in arms.items()],
             table=table, verdicts=verdicts, paper=points,
         )  # fmt: skip
@@ -199,7 +199,7 @@ def decided(outcomes: Iterable[ExperimentOutcome]) -> list[Verdict]:
 def from_paper(arm: Arm) -> FromPaper:
     """What the paper says of runs without an experiment: its points if they are at its setting, and the verdicts."""
     outcomes = implied(arm)
-    points = (point for outcome in outcomes if not outcome.lacking for point in outcome.paper)
+    points = (point for outcome in outcomes if not outcome.shortfall for point in outcome.paper)
     return FromPaper(tuple({dataclasses.replace(point, arm=""): None for point in points}), tuple(decided(outcomes)))
 
 
