@@ -17,7 +17,7 @@ test: .venv/test.installed
 # the core, for while you work: specs, both backends and their parity, imlp.nn, one short training
 test-fast: .venv/test.installed
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 tests/test_spec.py tests/reference tests/accel/test_stack.py \
-	  tests/parity/test_verbs.py tests/parity/test_meter.py tests/parity/test_network_parity.py tests/nn/test_dense.py \
+	  tests/parity/test_verbs.py tests/parity/test_network_parity.py tests/nn/test_dense.py \
 	  tests/nn/test_densify.py tests/train/test_loop.py
 
 # the whole suite, and which lines it runs; what runs in processes that tests start does not count
